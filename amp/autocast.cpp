@@ -1,0 +1,91 @@
+#include "minim/amp/autocast.h"
+
+#include <algorithm>
+
+#include "minim/autograd/node.h"
+
+namespace minim {
+
+const char* name_of(Cast cast) {
+  constexpr std::array<const char*, 5> names{"lower", "fp32", "promote", "keep", "banned"};
+  return names[size_t(cast)];
+}
+
+namespace amp {
+namespace {
+
+struct CachedCast {
+  Tensor source, copy;  // the source is held so that its address is not reused
+  uint64_t version;
+  bool grad_mode;
+};
+thread_local Autocast* innermost = nullptr;
+thread_local std::unordered_map<const TensorImpl*, std::vector<CachedCast>> cache;
+
+}  // namespace
+
+const char* name_of(Policy policy) { return policy == Policy::torch ? "torch" : "lean"; }
+
+Policy policy_named(std::string_view name) {
+  for (Policy p : {Policy::torch, Policy::lean})
+    if (name == name_of(p)) return p;
+  fail("'", name, "' is no autocast policy; known: torch, lean");
+}
+
+Autocast::Autocast(DType lower, std::initializer_list<Override> overrides, Policy policy)
+    : lower_(lower), policy_(policy), enabled_(is_half(lower)), outer_(innermost) {
+  if (!is_half(lower) && lower != DType::f32)
+    fail("autocast to ", minim::name_of(lower), ": expected f16 or bf16 (or f32, which casts nothing)");
+  for (const Override& o : overrides) overrides_.emplace(&o.row, o.cast);
+  innermost = this;
+}
+
+Autocast::Autocast(Off) : outer_(innermost) { innermost = this; }
+
+Autocast::~Autocast() {
+  innermost = outer_;
+  if (!outer_) cache.clear();
+}
+
+Autocast* Autocast::current() { return innermost && innermost->enabled_ ? innermost : nullptr; }
+
+Cast Autocast::cast_of(const OpRow& row) const {
+  if (auto it = overrides_.find(&row); it != overrides_.end()) return it->second;
+  return policy_ == Policy::torch ? row.cast : row.lean;
+}
+
+Tensor Autocast::find(const Tensor& leaf, DType to) const {
+  auto it = cache.find(leaf.impl());
+  if (it == cache.end()) return {};
+  for (const CachedCast& c : it->second)
+    if (c.copy.dtype() == to && c.version == leaf.version() && c.grad_mode == GradMode::enabled()) return c.copy;
+  return {};
+}
+
+void Autocast::keep(const Tensor& leaf, const Tensor& copy) const {
+  auto& entries = cache[leaf.impl()];
+  std::erase_if(entries, [&](const CachedCast& c) { return c.version != leaf.version(); });
+  entries.push_back({leaf, copy, leaf.version(), GradMode::enabled()});
+}
+
+Choice choose_dtype(const OpRow& row, const Autocast* region, std::span<const Typed> operands) {
+  DType native = result_type(operands);
+  if (!is_floating(native) && !row.integers) native = DType::f32;
+  bool f64 = std::any_of(operands.begin(), operands.end(),
+                         [](const Typed& t) { return t.dtype == DType::f64 && t.rank != Rank::scalar; });
+  bool floating = std::any_of(operands.begin(), operands.end(), [](const Typed& t) { return is_floating(t.dtype); });
+  if (!region) return {native};
+  Cast cast = region->cast_of(row);
+  if (cast == Cast::banned)
+    fail("[", row.name, "] is unsafe under autocast: ", row.why, "; use ", row.instead ? row.instead : "another op");
+  if (f64 || !floating) return {native};
+  switch (cast) {
+    case Cast::lower: return {region->lower(), true};
+    case Cast::fp32: return {DType::f32};
+    case Cast::promote: return {promote_types(native, region->lower())};
+    default: return {native};
+  }
+}
+
+}  // namespace amp
+}  // namespace minim

@@ -1,0 +1,85 @@
+// autograd/node.h -- what the tape is made of. Each recorded call is a Node with a sequence number; a tensor that requires
+// gradients carries an Autograd, which says who made it. Nodes point to their operands' Autograds, never to their results, so
+// branches that nobody holds die at once.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "minim/core/tensor.h"
+#include "minim/ops/op.h"
+
+namespace minim {
+
+struct Node;
+
+struct Autograd {
+  bool requires_grad = false;
+  std::shared_ptr<Node> node;  ///< null for leaves
+  int output = 0;              ///< which of the node's outputs
+  Tensor grad;                 ///< leaves only: the sum so far
+  /// The loss scale that `grad` still carries (leaves) or that backward() from here multiplies by (a scaled loss); 1 is none.
+  double scale = 1;
+};
+
+/// A tensor as backward will read it. Holds the storage but no history, so that a node does not keep itself alive.
+struct Saved {
+  Tensor tensor;
+  uint64_t version = 0;
+};
+
+struct Node {
+  const OpRow* row = nullptr;
+  uint64_t sequence = 0;
+  DType dtype = DType::f32;
+  Attrs attrs;
+  RngKey rng;
+  std::vector<Arg> in, out;                       ///< shapes and dtypes; data is taken from `saved` when backward runs
+  std::vector<Saved> saved_in, saved_out;         ///< undefined where not saved
+  std::vector<std::shared_ptr<Autograd>> inputs;  ///< null where no gradient is wanted
+  std::vector<Tensor> grad_out;                   ///< during backward: sums so far, fp32 from the second addend on
+  bool released = false;                          ///< backward ran without retain_graph
+  uint64_t visit = 0;
+
+  ~Node();  // frees chains of any length without recursion
+};
+
+/// Whether calls are recorded on this thread.
+class GradMode {
+ public:
+  static bool enabled() { return enabled_; }
+
+ private:
+  friend class GradScope;
+  static inline thread_local bool enabled_ = true;
+};
+
+class GradScope {
+ public:
+  explicit GradScope(bool on) : outer_(GradMode::enabled_) { GradMode::enabled_ = on; }
+  ~GradScope() { GradMode::enabled_ = outer_; }
+  GradScope(const GradScope&) = delete;
+  GradScope& operator=(const GradScope&) = delete;
+
+ private:
+  bool outer_;
+};
+/// `NoGrad guard;` -- nothing is recorded in this scope.
+struct NoGrad : GradScope {
+  NoGrad() : GradScope(false) {}
+};
+
+Autograd& autograd_of(const Tensor& x);  ///< made on first use
+
+/// Records that `outputs` came from `operands` by args.
+void record(const OpRow& row, const OpArgs& args, std::span<const Tensor> operands, std::span<const Tensor> outputs);
+
+/// The calls that x was made from, in the order they ran, one a line: "%4 f16(2, 3) = matmul %1 %3".
+std::string dump(const Tensor& x);
+
+/// An Arg that points at a tensor's data.
+Arg arg_of(const Tensor& x);
+
+/// What made a tensor, for messages: "parameter 'head.weight'", "the result of matmul", "a tensor".
+std::string origin(const Tensor& x);
+
+}  // namespace minim

@@ -1,0 +1,66 @@
+// core/allocator.h -- the one way memory is had: a caching allocator that counts bytes, now and at the peak, by what they
+// are for. Freed blocks are kept for reuse in size classes (at most 25 % is lost to rounding).
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "minim/core/device.h"
+
+namespace minim {
+
+enum class MemoryKind : uint8_t { activations, weights, masters, moments, gradients, casts, scratch, data };
+inline constexpr size_t kMemoryKinds = 8;
+const char* name_of(MemoryKind kind);
+
+struct MemoryStats {
+  struct Bytes {
+    size_t current = 0, peak = 0;
+  };
+  Bytes total;
+  std::array<Bytes, kMemoryKinds> by_kind;
+  size_t cached = 0;  ///< bytes held for reuse
+};
+
+namespace memory {
+/// 64-byte aligned, uninitialised. @throws Error when the system has no more, naming the size and the kind.
+void* allocate(size_t bytes, Device device, MemoryKind kind);
+void release(void* p, size_t bytes, Device device, MemoryKind kind) noexcept;
+MemoryStats stats();
+void reset_peak();
+/// Gives cached blocks back to the system.
+void empty_cache();
+}  // namespace memory
+
+/// What the storages made in this scope, on this thread, are counted as.
+class MemoryScope {
+ public:
+  explicit MemoryScope(MemoryKind kind);
+  ~MemoryScope();
+  MemoryScope(const MemoryScope&) = delete;
+  MemoryScope& operator=(const MemoryScope&) = delete;
+  static MemoryKind current();
+
+ private:
+  MemoryKind outer_;
+};
+
+/// A kernel's temporary buffer.
+template <class T>
+class Scratch {
+ public:
+  explicit Scratch(size_t n, Device device = {})
+      : n_(n), device_(device), p_(static_cast<T*>(memory::allocate(n * sizeof(T), device, MemoryKind::scratch))) {}
+  ~Scratch() { memory::release(p_, n_ * sizeof(T), device_, MemoryKind::scratch); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  T* data() const { return p_; }
+  T& operator[](size_t i) const { return p_[i]; }
+
+ private:
+  size_t n_;
+  Device device_;
+  T* p_;
+};
+
+}  // namespace minim

@@ -1,0 +1,237 @@
+#include "minim/core/gemm.h"
+
+#include <algorithm>
+#include <array>
+
+#include "minim/core/allocator.h"
+#include "minim/core/convert.h"
+#include "minim/core/cpu/isa.h"
+#include "minim/core/parallel.h"
+
+namespace minim {
+namespace {
+
+constexpr int64_t kRowBlock = 96;      // rows of a task: a multiple of every ISA's tile
+constexpr int64_t kDepth = 1024;       // of k in one pass; 96 of such rows stay in L2
+constexpr int64_t kColBlock = 1024;    // columns of b packed at a time, at most
+constexpr int64_t kPackedB = 1 << 20;  // elements of b packed at a time, about
+constexpr int64_t kRun = 128;          // elements loaded at a time
+constexpr int64_t kMaxWidth = 32;      // of a panel, over all ISAs
+constexpr double kWorthAThread =
+    1 << 20;  // operations below which a task is not handed to another thread
+
+constexpr int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
+constexpr int64_t round_up(int64_t n, int64_t d) { return ceil_div(n, d) * d; }
+double operations(const GemmArgs& g) {
+  return 2.0 * double(g.m) * double(g.n) * double(std::max<int64_t>(g.k, 1));
+}
+
+/// One operand as its lines along k: the rows of a, the columns of b.
+struct Lines {
+  const void* data;
+  DType dtype;
+  int64_t stride, k_stride;
+
+  template <class A>
+  const A* load(int64_t line, int64_t k, int64_t along, int64_t n, A* buffer) const {
+    return load_run(advance(data, dtype, line * stride + k * k_stride), dtype, along, n, buffer);
+  }
+};
+
+/// Packs `n` lines from `first` on, `depth` elements from k0 on, into panels of `width` lines.
+template <class A>
+void pack(const Lines& from, int64_t first, int64_t n, int64_t k0, int64_t depth, int64_t width,
+          const GemmKernels<A>& kernels, A* panels) {
+  A buffer[kMaxWidth * kRun];
+  if (from.stride == 1 && from.k_stride != 1) {
+    const int64_t group = 8 * width;
+    for (int64_t line = 0; line < n; line += group)
+      for (int64_t k = 0; k < depth; ++k) {
+        int64_t count = std::min(group, n - line);
+        const A* run = from.load(first + line, k0 + k, 1, count, buffer);
+        kernels.split(run, count, width, panels + line * depth + k * width, width * depth);
+      }
+    return;
+  }
+  const A* runs[kMaxWidth];
+  for (int64_t line = 0; line < n; line += width)
+    for (int64_t k = 0; k < depth; k += kRun) {
+      int64_t count = std::min(width, n - line), length = std::min(kRun, depth - k);
+      for (int64_t i = 0; i < count; ++i)
+        runs[i] = from.load(first + line + i, k0 + k, from.k_stride, length, buffer + i * kRun);
+      kernels.transpose(runs, count, length, width, panels + line * depth + k * width);
+    }
+}
+
+/// A product summed in A. c is cut into blocks of columns, for each of which b is packed once, and
+/// these into tasks.
+template <class A>
+class Product {
+ public:
+  Product(const GemmArgs& g, const GemmKernels<A>& kernels)
+      : g_(g),
+        kernels_(kernels),
+        a_{g.a.data, g.a.dtype, g.a.row_stride, g.a.col_stride},
+        b_{g.b.data, g.b.dtype, g.b.col_stride, g.b.row_stride} {
+    depth_ = std::max<int64_t>(1, ceil_div(g.k, ceil_div(std::max<int64_t>(g.k, 1), kDepth)));
+    block_cols_ = std::clamp(kPackedB / std::max<int64_t>(g.k, 1), kColBlock / 4, kColBlock);
+    block_cols_ = std::min(round_up(block_cols_, kernels.cols), round_up(g.n, kernels.cols));
+  }
+
+  void run() const {
+    Scratch<A> packed(size_t(g_.k * block_cols_));
+    for (int64_t j = 0; j < g_.n; j += block_cols_) {
+      int64_t cols = std::min(block_cols_, g_.n - j);
+      pack_b(j, cols, packed.data());
+      run_block(j, cols, packed.data());
+    }
+  }
+
+ private:
+  /// One slab of `depth_` after the other, each with block_cols_ columns.
+  void pack_b(int64_t j0, int64_t cols, A* packed) const {
+    const int64_t group = 4 * kernels_.cols;
+    parallel_for(cols, round_up(std::max(group, kPackedB / 16 / std::max<int64_t>(g_.k, 1)), group),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t k = 0; k < g_.k; k += depth_) {
+                     int64_t depth = std::min(depth_, g_.k - k);
+                     pack(b_, j0 + begin, end - begin, k, depth, kernels_.cols, kernels_,
+                          packed + k * block_cols_ + begin * depth);
+                   }
+                 });
+  }
+
+  /// Tasks are rows by columns: many columns, as each task packs its rows of a, unless there are
+  /// few rows.
+  void run_block(int64_t j0, int64_t cols, const A* packed) const {
+    const int64_t row_tasks = ceil_div(g_.m, kRowBlock);
+    const int64_t task_cols =
+        std::max(round_up(ceil_div(cols * row_tasks, 8), kernels_.cols), 4 * kernels_.cols);
+    const int64_t col_tasks = ceil_div(cols, std::min(cols, task_cols));
+    const double tasks = double(row_tasks * col_tasks);
+    const double each = operations(g_) * double(cols) / double(g_.n) / tasks;
+    parallel_for(
+        row_tasks * col_tasks, int64_t(std::clamp(kWorthAThread / each, 1.0, tasks)),
+        [&](int64_t begin, int64_t end) {
+          Scratch<A> rows(size_t(kRowBlock * depth_)),
+              sums(sums_apart() ? size_t(kRowBlock * block_cols_) : 0);
+          for (int64_t t = begin; t < end; ++t) {
+            int64_t i = t / col_tasks * kRowBlock, j = t % col_tasks * task_cols;
+            Rectangle r{i, std::min(kRowBlock, g_.m - i), j0 + j, std::min(task_cols, cols - j)};
+            task(r, packed, j, rows.data(), sums.data());
+          }
+        });
+  }
+
+  struct Rectangle {
+    int64_t i, rows, j, cols;
+  };
+
+  /// @param j where the rectangle's columns are in the packed block
+  void task(const Rectangle& r, const A* packed, int64_t j, A* rows, A* sums) const {
+    const int64_t stride = sums_apart() ? block_cols_ : g_.c_row_stride;
+    if (!sums_apart()) sums = static_cast<A*>(g_.c) + r.i * stride + r.j;
+    for (int64_t k = 0; k == 0 || k < g_.k; k += depth_) {
+      int64_t depth = std::min(depth_, g_.k - k);
+      pack(a_, r.i, r.rows, k, depth, kernels_.rows, kernels_, rows);
+      kernels_.multiply(r.rows, r.cols, depth, rows, packed + k * block_cols_ + j * depth, sums,
+                        stride, k > 0);
+    }
+    if (sums_apart() || g_.bias || g_.alpha != 1) finish(r, sums, stride);
+  }
+
+  bool sums_apart() const { return g_.accumulate || compute_type() != g_.c_dtype; }
+  static constexpr DType compute_type() {
+    return std::is_same_v<A, float> ? DType::f32 : DType::f64;
+  }
+
+  void finish(const Rectangle& r, A* sums, int64_t stride) const {
+    const A alpha = A(g_.alpha);
+    A bias_buffer[kColBlock], c_buffer[kColBlock];
+    const A* bias = g_.bias ? load_run(advance(g_.bias, g_.bias_dtype, r.j), g_.bias_dtype, 1,
+                                       r.cols, bias_buffer)
+                            : nullptr;
+    for (int64_t i = 0; i < r.rows; ++i) {
+      A* x = sums + i * stride;
+      void* c = advance(g_.c, g_.c_dtype, (r.i + i) * g_.c_row_stride + r.j);
+      if (alpha != A(1))
+        for (int64_t j = 0; j < r.cols; ++j) x[j] *= alpha;
+      if (bias)
+        for (int64_t j = 0; j < r.cols; ++j) x[j] += bias[j];
+      if (g_.accumulate) {
+        const A* old = load_run(c, g_.c_dtype, 1, r.cols, c_buffer);
+        for (int64_t j = 0; j < r.cols; ++j) x[j] += old[j];
+      }
+      store_run(c, g_.c_dtype, 1, r.cols, x);
+    }
+  }
+
+  const GemmArgs& g_;
+  const GemmKernels<A>& kernels_;
+  Lines a_, b_;
+  int64_t depth_, block_cols_;
+};
+
+void check(const GemmArgs& g) {
+  if (g.m < 0 || g.n < 0 || g.k < 0)
+    fail("gemm: m, n, k must be 0 or more, not ", g.m, ", ", g.n, ", ", g.k);
+  auto operand = [](const char* name, const void* data, DType dtype, bool needed) {
+    if (needed && !data) fail("gemm: ", name, " is null");
+    if (!is_floating(dtype))
+      fail("gemm: ", name, " is ", name_of(dtype),
+           "; a matrix product takes f16, bf16, f32 or f64: cast it first");
+  };
+  const bool writes = g.m > 0 && g.n > 0, reads = writes && g.k > 0;
+  operand("a", g.a.data, g.a.dtype, reads);
+  operand("b", g.b.data, g.b.dtype, reads);
+  operand("c", g.c, g.c_dtype, writes);
+  operand("bias", g.bias, g.bias_dtype, false);
+}
+
+bool in_f64(const GemmArgs& g) {
+  return g.a.dtype == DType::f64 || g.b.dtype == DType::f64 || g.c_dtype == DType::f64 ||
+         (g.bias && g.bias_dtype == DType::f64);
+}
+
+}  // namespace
+
+void gemm(const GemmArgs& args) {
+  check(args);
+  if (args.m == 0 || args.n == 0) return;
+  if (in_f64(args))
+    Product<double>(args, isa().f64).run();
+  else
+    Product<float>(args, isa().f32).run();
+}
+
+void gemm_batched(std::span<const GemmArgs> batch) {
+  double most = 1;
+  for (const GemmArgs& g : batch) most = std::max(most, operations(g));
+  const bool few_and_large = batch.size() < 8 && most > 16 * kWorthAThread;
+  const int64_t n = int64_t(batch.size());
+  const int64_t grain = few_and_large ? n : std::max<int64_t>(1, int64_t(kWorthAThread / most));
+  parallel_for(n, grain, [&](int64_t begin, int64_t end) {
+    for (const GemmArgs& g : batch.subspan(size_t(begin), size_t(end - begin))) gemm(g);
+  });
+}
+
+void gemm_reference(const GemmArgs& g) {
+  check(g);
+  auto at = [](const void* data, DType dtype, int64_t offset) {
+    double x;
+    return *load_run(advance(data, dtype, offset), dtype, 1, 1, &x);
+  };
+  for (int64_t i = 0; i < g.m; ++i)
+    for (int64_t j = 0; j < g.n; ++j) {
+      double sum = 0;
+      for (int64_t k = 0; k < g.k; ++k)
+        sum += at(g.a.data, g.a.dtype, i * g.a.row_stride + k * g.a.col_stride) *
+               at(g.b.data, g.b.dtype, k * g.b.row_stride + j * g.b.col_stride);
+      double value = g.alpha * sum + (g.bias ? at(g.bias, g.bias_dtype, j) : 0.0);
+      int64_t offset = i * g.c_row_stride + j;
+      if (g.accumulate) value += at(g.c, g.c_dtype, offset);
+      store_run(advance(g.c, g.c_dtype, offset), g.c_dtype, 1, 1, &value);
+    }
+}
+
+}  // namespace minim

@@ -1,0 +1,47 @@
+// core/cpu/isa.h -- the few kernels that are compiled once per instruction set (see kernels.inc.h)
+// and picked at run time. Everything else is built for baseline x86-64 and calls them through this
+// table.
+#pragma once
+#include <cstdint>
+
+namespace minim {
+
+/// The part of a matrix product that depends on the vector width; A is float or double. An operand
+/// is packed as panels of `rows` rows (left) or `cols` columns (right); a panel holds its lines
+/// interleaved: panel[k * width + line].
+template <class A>
+struct GemmKernels {
+  int64_t rows, cols;  ///< the tile of the result that is kept in registers
+  /// Packs `lines` runs of n elements into one panel, interleaved; the missing lines up to `width`
+  /// become 0.
+  void (*transpose)(const A* const* runs, int64_t lines, int64_t n, int64_t width, A* panel);
+  /// Packs one element of each of n neighbouring lines into panels `panel_stride` elements apart;
+  /// width is rows or cols.
+  void (*split)(const A* run, int64_t n, int64_t width, A* panels, int64_t panel_stride);
+  /// c = a b, or c += a b if `add`; every element of c is one chain of (fused, where there is fma)
+  /// multiply-adds in order of k. @param c m x n, rows c_stride apart
+  void (*multiply)(int64_t m, int64_t n, int64_t k, const A* a, const A* b, A* c, int64_t c_stride,
+                   bool add);
+};
+
+struct IsaKernels {
+  const char* name;  ///< "base", "v3" or "v4": x86-64, x86-64-v3 (AVX2, FMA), x86-64-v4 (AVX-512)
+  /// The same bits as f16 and bf16 of half.h, whatever the ISA.
+  void (*widen_f16)(const uint16_t* from, float* to, int64_t n);
+  void (*widen_bf16)(const uint16_t* from, float* to, int64_t n);
+  void (*narrow_f16)(const float* from, uint16_t* to, int64_t n);
+  void (*narrow_bf16)(const float* from, uint16_t* to, int64_t n);
+  GemmKernels<float> f32;
+  GemmKernels<double> f64;
+};
+
+/// The best this CPU has, or what the environment variable MINIM_ISA names; chosen at the first
+/// call.
+/// @throws Error when MINIM_ISA names no ISA or one that the CPU lacks.
+const IsaKernels& isa();
+
+inline constexpr int kIsas = 3;
+/// Of the ISAs from the least to the best, the index-th; null if the CPU lacks it.
+const IsaKernels* isa_at(int index);
+
+}  // namespace minim

@@ -1,0 +1,109 @@
+// core/dtype.h -- the element types, what is known of each, and the one place where a runtime dtype becomes a C++ type.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+#include "minim/core/error.h"
+#include "minim/core/half.h"
+
+namespace minim {
+
+using Index = int64_t;
+
+enum class DType : uint8_t { boolean, u8, i32, i64, f16, bf16, f32, f64 };
+inline constexpr size_t kDTypes = 8;
+inline constexpr std::array<DType, 4> kFloatDTypes{DType::f64, DType::f32, DType::f16, DType::bf16};
+
+/// Order matters: a higher category decides the result of a mixed operation.
+enum class Category : uint8_t { boolean, integral, floating };
+
+struct DTypeInfo {
+  const char* name;
+  size_t size;  ///< bytes
+  Category category;
+  int digits;      ///< significand bits with the hidden one; 0 if not floating
+  double max;      ///< largest finite value
+  double tiniest;  ///< smallest positive value (subnormal); 1 if not floating
+};
+
+inline constexpr std::array<DTypeInfo, kDTypes> kDTypeInfo{{
+  {"bool", 1, Category::boolean, 0, 1, 1},
+  {"u8", 1, Category::integral, 0, 255, 1},
+  {"i32", 4, Category::integral, 0, 2147483647.0, 1},
+  {"i64", 8, Category::integral, 0, 9223372036854775807.0, 1},
+  {"f16", 2, Category::floating, 11, 65504, 0x1p-24},
+  {"bf16", 2, Category::floating, 8, 0x1.fep127, 0x1p-133},
+  {"f32", 4, Category::floating, 24, std::numeric_limits<float>::max(), 0x1p-149},
+  {"f64", 8, Category::floating, 53, std::numeric_limits<double>::max(), 0x1p-1074},
+  }};
+
+constexpr const DTypeInfo& info(DType d) { return kDTypeInfo[size_t(d)]; }
+constexpr const char* name_of(DType d) { return info(d).name; }
+constexpr size_t size_of(DType d) { return info(d).size; }
+constexpr bool is_floating(DType d) { return info(d).category == Category::floating; }
+constexpr bool is_half(DType d) { return d == DType::f16 || d == DType::bf16; }
+
+/// @throws Error when `name` is no dtype.
+inline DType dtype_named(std::string_view name) {
+  for (size_t d = 0; d < kDTypes; ++d)
+    if (name == name_of(DType(d))) return DType(d);
+  fail("'", name, "' is not a dtype; known: bool u8 i32 i64 f16 bf16 f32 f64");
+}
+
+template <class T>
+struct Tag {
+  using type = T;
+};
+
+/// Calls f(Tag<T>{}) with the C++ type of `d`.
+template <class F>
+constexpr decltype(auto) visit(DType d, F&& f) {
+  switch (d) {
+    case DType::boolean: return f(Tag<bool>{});
+    case DType::u8: return f(Tag<uint8_t>{});
+    case DType::i32: return f(Tag<int32_t>{});
+    case DType::i64: return f(Tag<int64_t>{});
+    case DType::f16: return f(Tag<f16>{});
+    case DType::bf16: return f(Tag<bf16>{});
+    case DType::f32: return f(Tag<float>{});
+    case DType::f64: break;
+  }
+  return f(Tag<double>{});
+}
+
+/// The type kernels compute in: f64 for f64, fp32 for every other floating dtype, i64 for integers and bool.
+enum class Compute : uint8_t { f32, f64, i64 };
+constexpr Compute compute_in(DType d) {
+  return d == DType::f64 ? Compute::f64 : is_floating(d) ? Compute::f32 : Compute::i64;
+}
+
+/// The dtype that stores a compute type as it is.
+template <class A>
+constexpr DType dtype_for() {
+  return std::is_same_v<A, float> ? DType::f32 : std::is_same_v<A, double> ? DType::f64 : DType::i64;
+}
+
+/// Converts one value as a cast does: floats to 16 bits are rounded once, floats to integers truncate, to bool is != 0.
+template <class To, class From>
+MINIM_HD constexpr To convert_to(From v) {
+  if constexpr (std::is_same_v<To, From>)
+    return v;
+  else if constexpr (std::is_same_v<To, bool>)
+    return v != From(0);
+  else if constexpr (std::is_same_v<To, f16> || std::is_same_v<To, bf16>) {
+    if constexpr (std::is_same_v<From, double> || std::is_integral_v<From>)
+      return To(double(v));
+    else
+      return To(float(v));
+  } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>)
+    return static_cast<To>(static_cast<int64_t>(v));
+  else if constexpr (std::is_same_v<From, f16> || std::is_same_v<From, bf16>)
+    return convert_to<To>(float(v));
+  else
+    return static_cast<To>(v);
+}
+
+}  // namespace minim

@@ -1,0 +1,196 @@
+// core/loops.h -- a pointwise functor becomes a CPU kernel here and a CUDA kernel in loops.cuh. Runs of each operand are
+// loaded into the compute type A, the functor is called on every element, and the result is stored, rounded once; so a
+// functor is compiled per compute type, not per dtype, and knows nothing of dtypes, strides or broadcasting.
+//
+// A functor has arity, forward(x...) and vjp(g, y, x..., d) which sets d[i] = g * dy/dx_i; with an Attrs type both take
+// `const Attrs&` first; with `random = true` a last operand is uniform in [0, 1), the same forward and backward.
+#pragma once
+#include <memory>
+#include <utility>
+
+#include "minim/core/allocator.h"
+#include "minim/core/convert.h"
+#include "minim/core/math.h"
+#include "minim/core/op_args.h"
+#include "minim/core/random.h"
+#include "minim/core/walk.h"
+
+namespace minim {
+
+inline constexpr Index kBlock = 256;  ///< elements in a buffer: a few of them stay in L1
+
+struct NoAttrs {};
+template <class Op>
+struct attrs_of {
+  using type = NoAttrs;
+};
+template <class Op>
+  requires requires { typename Op::Attrs; }
+struct attrs_of<Op> {
+  using type = typename Op::Attrs;
+};
+template <class Op>
+using attrs_t = typename attrs_of<Op>::type;
+
+template <class Op>
+concept Random = requires { requires Op::random; };
+/// What a functor's forward takes: its operands and, if it is random, the draw.
+template <class Op>
+inline constexpr size_t kInputs = Op::arity + (Random<Op> ? 1 : 0);
+
+/// d[i] = g * slope: write forward and slope(x, y), get vjp.
+template <class Derived>
+struct Unary {
+  static constexpr size_t arity = 1;
+  template <class A>
+  MINIM_HD static void vjp(A g, A y, A x, A* d) {
+    d[0] = g * Derived::slope(x, y);
+  }
+};
+
+template <class Op, class A, size_t... I>
+MINIM_HD inline A forward_at(const attrs_t<Op>& attrs, const A* const* x, Index i, std::index_sequence<I...>) {
+  if constexpr (requires { Op::forward(attrs, x[I][i]...); })
+    return Op::forward(attrs, x[I][i]...);
+  else
+    return Op::forward(x[I][i]...);
+}
+template <class Op, class A, size_t... I>
+MINIM_HD inline void vjp_at(const attrs_t<Op>& attrs, A g, A y, const A* const* x, Index i, A* d,
+                            std::index_sequence<I...>) {
+  if constexpr (requires { Op::vjp(attrs, g, y, x[I][i]..., d); })
+    Op::vjp(attrs, g, y, x[I][i]..., d);
+  else
+    Op::vjp(g, y, x[I][i]..., d);
+}
+
+namespace cpu {
+
+/// Uniform draws [first, first + n) of a stream, four to a Philox block.
+template <class A>
+void uniform_run(RngKey key, Index first, Index n, A* out) {
+  for (Index i = 0; i < n;) {
+    auto four = Philox::block(key.seed, key.stream, uint64_t(first + i) / 4);
+    for (Index lane = (first + i) % 4; lane < 4 && i < n; ++lane, ++i) out[i] = A(uniform01(four[size_t(lane)]));
+  }
+}
+
+/// The operands' runs as arrays of A, loaded block by block.
+template <class Op, class A>
+struct Loader {
+  static constexpr size_t N = kInputs<Op>;
+  A buffer[N][kBlock];
+  const A* x[N];
+  void load(const OpArgs& args, const Index* at, const Index* stride, Index linear, Index n) {
+    for (size_t k = 0; k < Op::arity; ++k) {
+      const Arg& in = args.in[k];
+      x[k] = load_run(in.data ? advance(in.data, in.dtype, at[k]) : nullptr, in.dtype, stride[k], n, buffer[k]);
+    }
+    if constexpr (Random<Op>) {
+      uniform_run(args.rng, linear, n, buffer[Op::arity]);
+      x[Op::arity] = buffer[Op::arity];
+    }
+  }
+};
+
+template <class Op, class A>
+void pointwise_forward(OpArgs& args) {
+  constexpr size_t N = Op::arity;
+  const auto& attrs = args.attrs.as<attrs_t<Op>>();
+  const Arg& out = args.out[0];
+  std::array<Strides, N> strides;
+  std::array<const Strides*, N + 1> all;
+  for (size_t k = 0; k < N; ++k)
+    all[k] = &(strides[k] = broadcast_strides(args.in[k].shape, args.in[k].strides, out.shape));
+  all[N] = &out.strides;  // fresh, so dense: its offset is the element's number
+  Walk<N + 1> walk(out.shape, all);
+  walk.run([&](std::array<Index, N + 1> at, Index n) {
+    Loader<Op, A> in;
+    A result[kBlock];
+    for (Index i = 0; i < n; i += kBlock) {
+      Index m = std::min(kBlock, n - i);
+      in.load(args, at.data(), walk.stride.data(), at[N], m);
+      void* to = advance(out.data, out.dtype, at[N]);
+      A* y = out.dtype == dtype_for<A>() ? static_cast<A*>(to) : result;
+#pragma GCC ivdep
+      for (Index j = 0; j < m; ++j) y[j] = forward_at<Op, A>(attrs, in.x, j, std::make_index_sequence<kInputs<Op>>{});
+      store_run(to, out.dtype, 1, m, y);
+      for (size_t k = 0; k <= N; ++k) at[k] += m * walk.stride[k];
+    }
+  });
+}
+
+template <class Op, class A>
+void pointwise_backward(OpArgs& args) {
+  constexpr size_t N = Op::arity;
+  const auto& attrs = args.attrs.as<attrs_t<Op>>();
+  const Arg &g = args.grad_out[0], &y = args.out[0];
+  // A gradient whose operand was broadcast is first written at full size, in A, and summed once at the end.
+  struct Target {
+    std::unique_ptr<Scratch<A>> full;
+    Arg to;
+  } target[N];
+  for (size_t k = 0; k < N; ++k) {
+    target[k].to = args.grad_in[k];
+    if (!args.grad_in[k].data || args.in[k].shape == g.shape) continue;
+    target[k].full = std::make_unique<Scratch<A>>(size_t(g.shape.numel()));
+    target[k].to = Arg{target[k].full->data(), dtype_for<A>(), g.shape, contiguous_strides(g.shape), true};
+  }
+  Strides dense = contiguous_strides(g.shape);
+  std::array<Strides, N> strides;
+  std::array<const Strides*, N + 3> all;
+  for (size_t k = 0; k < N; ++k)
+    all[k] = &(strides[k] = broadcast_strides(args.in[k].shape, args.in[k].strides, g.shape));
+  all[N] = &dense;  // the element's number, and where its gradient goes
+  all[N + 1] = &g.strides;
+  all[N + 2] = y.data ? &y.strides : &dense;
+  Walk<N + 3> walk(g.shape, all);
+  walk.run([&](std::array<Index, N + 3> at, Index n) {
+    Loader<Op, A> in;
+    A g_buffer[kBlock], y_buffer[kBlock], d[N][kBlock];
+    for (Index i = 0; i < n; i += kBlock) {
+      Index m = std::min(kBlock, n - i);
+      in.load(args, at.data(), walk.stride.data(), at[N], m);
+      const A* gs = load_run(advance(g.data, g.dtype, at[N + 1]), g.dtype, walk.stride[N + 1], m, g_buffer);
+      const A* ys = load_run(y.data ? advance(y.data, y.dtype, at[N + 2]) : nullptr, y.dtype, walk.stride[N + 2], m,
+                             y_buffer);
+#pragma GCC ivdep
+      for (Index j = 0; j < m; ++j) {
+        A one[N];
+        vjp_at<Op, A>(attrs, gs[j], ys[j], in.x, j, one, std::make_index_sequence<kInputs<Op>>{});
+        for (size_t k = 0; k < N; ++k) d[k][j] = one[k];
+      }
+      for (size_t k = 0; k < N; ++k)
+        if (const Arg& to = target[k].to; to.data)
+          store_run(advance(to.data, to.dtype, at[N]), to.dtype, 1, m, d[k]);
+      for (size_t k = 0; k < N + 3; ++k) at[k] += m * walk.stride[k];
+    }
+  });
+  for (size_t k = 0; k < N; ++k)
+    if (target[k].full) sum_to(target[k].full->data(), g.shape, args.grad_in[k]);
+}
+
+/// Picks the compute type. Integers only for functors that say `integers = true`.
+template <template <class, class> class Run, class Op>
+void by_compute(OpArgs& args) {
+  switch (compute_in(args.dtype)) {
+    case Compute::f32: return Run<Op, float>::run(args);
+    case Compute::f64: return Run<Op, double>::run(args);
+    case Compute::i64:
+      if constexpr (requires { requires Op::integers; }) return Run<Op, int64_t>::run(args);
+      fail("no integer kernel");  // the one path has refused it before, by name
+  }
+}
+template <class Op, class A>
+struct PointwiseForward {
+  static void run(OpArgs& args) { pointwise_forward<Op, A>(args); }
+};
+template <class Op, class A>
+struct PointwiseBackward {
+  static void run(OpArgs& args) {
+    if constexpr (!std::is_same_v<A, int64_t>) pointwise_backward<Op, A>(args);
+  }
+};
+
+}  // namespace cpu
+}  // namespace minim

@@ -1,0 +1,70 @@
+// core/op_args.h -- what every kernel is given, forward or backward, on every device: one struct.
+#pragma once
+#include <cstring>
+#include <new>
+
+#include "minim/core/device.h"
+#include "minim/core/promotion.h"
+#include "minim/core/shape.h"
+
+namespace minim {
+
+inline constexpr int kMaxOperands = 8, kMaxOutputs = 4;
+
+/// One operand, output or gradient. data is null where it is absent, not needed or not saved.
+struct Arg {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  Shape shape;
+  Strides strides;
+  bool defined = false;  ///< an optional operand that the caller gave
+};
+
+/// The counters that an op's random numbers start from; element i uses draw offset + i of the stream.
+struct RngKey {
+  uint64_t seed = 0, stream = 0;
+};
+
+/// An op's attributes, by value: any trivially copyable struct of at most 96 bytes.
+class Attrs {
+ public:
+  Attrs() = default;
+  template <class T>
+    requires std::is_trivially_copyable_v<T>
+  explicit Attrs(const T& value) {
+    static_assert(sizeof(T) <= sizeof bytes_);
+    std::memcpy(bytes_, &value, sizeof(T));
+  }
+  template <class T>
+  const T& as() const {
+    return *std::launder(reinterpret_cast<const T*>(bytes_));
+  }
+
+ private:
+  alignas(8) std::byte bytes_[96];
+};
+
+struct OpArgs {
+  int n_in = 0, n_out = 0;
+  Arg in[kMaxOperands], out[kMaxOutputs];
+  Arg grad_out[kMaxOutputs], grad_in[kMaxOperands];  ///< backward only; a null grad_in is not wanted, a null grad_out is 0
+  DType dtype = DType::f32;  ///< what the policy and promotion chose; kernels compute in compute_in(dtype)
+  Attrs attrs;
+  RngKey rng;
+  Device device;
+  void* stream = nullptr;  ///< a cudaStream_t on CUDA
+};
+
+using Kernel = void (*)(OpArgs&);
+
+/// Sums `from` over the axes along which `to` was broadcast, in the compute type A and a fixed order, rounding once.
+/// `from` is dense with elements A and the broadcast shape.
+template <class A>
+void sum_to(const A* from, const Shape& shape, const Arg& to);
+
+/// The same from any dtype and strides; to the same shape, copies with one rounding; a dense argument, set to 0.
+void sum_to(const Arg& from, const Arg& to);
+void copy(const Arg& from, const Arg& to);
+void fill_zero(const Arg& to);
+
+}  // namespace minim

@@ -1,0 +1,71 @@
+// core/random.h -- random numbers as a pure function of (seed, stream, offset): nothing is stored, so whoever knows the
+// three gets the same numbers, in any order, on any thread and device. The generator is Philox4x32-10 (Salmon, Moraes,
+// Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+#pragma once
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+#ifndef MINIM_HD
+#ifdef __CUDACC__
+#define MINIM_HD __host__ __device__
+#else
+#define MINIM_HD
+#endif
+#endif
+
+namespace minim {
+
+struct Philox {
+  /// 128 random bits. Key: seed (low word, high word). Counter: offset (low, high), stream (low, high).
+  MINIM_HD static constexpr std::array<uint32_t, 4> block(uint64_t seed, uint64_t stream,
+                                                          uint64_t offset) {
+    uint32_t c0 = uint32_t(offset), c1 = uint32_t(offset >> 32);
+    uint32_t c2 = uint32_t(stream), c3 = uint32_t(stream >> 32);
+    uint32_t k0 = uint32_t(seed), k1 = uint32_t(seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+      const uint64_t a = uint64_t{0xD2511F53u} * c0, b = uint64_t{0xCD9E8D57u} * c2;
+      c0 = uint32_t(b >> 32) ^ c1 ^ k0;
+      c1 = uint32_t(b);
+      c2 = uint32_t(a >> 32) ^ c3 ^ k1;
+      c3 = uint32_t(a);
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+    return {c0, c1, c2, c3};
+  }
+};
+
+/// What random numbers are used for. Each use has streams of its own, so that no two ever see the same numbers.
+enum class RandomUse : uint8_t { init, data, dropout, rounding, sampling, toy };
+
+/// @param number below 2^56: a step, a parameter's index ...
+MINIM_HD constexpr uint64_t random_stream(RandomUse use, uint64_t number = 0) {
+  return uint64_t(use) << 56 | number;
+}
+
+MINIM_HD constexpr uint64_t join(uint32_t low, uint32_t high) { return uint64_t{high} << 32 | low; }
+
+/// Uniform on the multiples of 2^-24 in [0, 1).
+MINIM_HD constexpr float uniform01(uint32_t random) { return float(random >> 8) * 0x1p-24f; }
+
+/// Uniform on the multiples of 2^-53 in [0, 1).
+MINIM_HD constexpr double uniform01(uint64_t random) { return double(random >> 11) * 0x1p-53; }
+
+/// Uniform on 0 .. n-1 without a modulo: the high word of random * n. The bias is below n / 2^64.
+MINIM_HD constexpr uint64_t below(uint64_t n, uint64_t random) {
+  const uint64_t low = (random & 0xffffffffu) * (n & 0xffffffffu);
+  const uint64_t cross = (random >> 32) * (n & 0xffffffffu) + (low >> 32);
+  const uint64_t other = (random & 0xffffffffu) * (n >> 32) + (cross & 0xffffffffu);
+  return (random >> 32) * (n >> 32) + (cross >> 32) + (other >> 32);
+}
+
+/// Two independent standard normal numbers from one block (Box and Muller, 1958).
+MINIM_HD inline std::array<double, 2> normal(const std::array<uint32_t, 4>& random) {
+  const auto [a, b, c, d] = random;
+  const double radius = sqrt(-2 * log(1 - uniform01(join(a, b))));  // 1 - u is never 0
+  const double angle = 6.283185307179586 * uniform01(join(c, d));
+  return {radius * cos(angle), radius * sin(angle)};
+}
+
+}  // namespace minim

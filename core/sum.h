@@ -1,0 +1,49 @@
+// core/sum.h -- the one order in which minim adds: element r goes to lane r % 16; every 1024 elements the lanes are added to
+// running totals; at the end the 16 totals are added as a tree. Every instruction set and every thread count gives these bits,
+// and the error grows with n/16384 instead of n (see Higham, Accuracy and Stability of Numerical Algorithms, chapter 4).
+#pragma once
+#include <algorithm>
+
+#include "minim/core/dtype.h"
+
+namespace minim {
+
+inline constexpr Index kLanes = 16, kSumBlock = 1024;
+
+template <class A>
+A tree_sum(A* lanes) {
+  for (Index o = kLanes / 2; o > 0; o /= 2)
+    for (Index l = 0; l < o; ++l) lanes[l] += lanes[l + o];
+  return lanes[0];
+}
+
+/// f(0) + f(1) + ... + f(n - 1) in minim's order.
+template <class A, class F>
+A sum16(Index n, F f) {
+  A total[kLanes] = {};
+  for (Index begin = 0; begin < n; begin += kSumBlock) {
+    Index end = std::min(n, begin + kSumBlock), whole = begin + (end - begin) / kLanes * kLanes;
+    A lanes[kLanes] = {};
+    for (Index j = begin; j < whole; j += kLanes)
+      for (Index l = 0; l < kLanes; ++l) lanes[l] += f(j + l);
+    for (Index j = whole; j < end; ++j) lanes[j - whole] += f(j);
+    for (Index l = 0; l < kLanes; ++l) total[l] += lanes[l];
+  }
+  return tree_sum(total);
+}
+
+/// The largest f(j); NaN if any is NaN. n >= 1.
+template <class A, class F>
+A max16(Index n, F f) {
+  A lanes[kLanes];
+  for (Index l = 0; l < kLanes; ++l) lanes[l] = f(std::min(l, n - 1));
+  auto keep = [](A& m, A v) { m = v > m || v != v ? v : m; };
+  Index whole = n / kLanes * kLanes;
+  for (Index j = kLanes; j < whole; j += kLanes)
+    for (Index l = 0; l < kLanes; ++l) keep(lanes[l], f(j + l));
+  for (Index j = std::max(whole, Index{kLanes}); j < n; ++j) keep(lanes[j % kLanes], f(j));
+  for (Index l = 1; l < kLanes; ++l) keep(lanes[0], lanes[l]);
+  return lanes[0];
+}
+
+}  // namespace minim

@@ -1,0 +1,161 @@
+// core/tensor.h -- a tensor is a shape, strides and an offset over shared storage. Copies of a Tensor share everything;
+// views share the storage and with it the version counter that every in-place write bumps.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "minim/core/allocator.h"
+#include "minim/core/promotion.h"
+#include "minim/core/shape.h"
+
+namespace minim {
+
+struct Autograd;  // autograd/node.h: requires_grad, grad, the node that made the tensor
+
+struct Storage {
+  Storage(size_t bytes, Device device);
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+  void* data;
+  size_t bytes;
+  Device device;
+  MemoryKind kind;
+  uint64_t version = 0;
+};
+
+struct TensorImpl {
+  std::shared_ptr<Storage> storage;
+  Shape shape;
+  Strides strides;  ///< in elements; 0 along a broadcast axis
+  Index offset = 0;
+  DType dtype = DType::f32;
+  bool scalar = false;  ///< a number of the language: it never widens a tensor
+  std::string name;     ///< for messages: a parameter's dotted name
+  std::shared_ptr<Autograd> autograd;
+};
+
+class Tensor {
+ public:
+  Tensor() = default;  ///< undefined: an operand that is not there
+  /// A number of the language, 0-dim and weak in promotion: `x * 2.0` keeps x's dtype.
+  Tensor(double v);
+  Tensor(float v) : Tensor(double(v)) {}
+  Tensor(int64_t v);
+  Tensor(int v) : Tensor(int64_t(v)) {}
+  Tensor(bool v);
+  explicit Tensor(std::shared_ptr<TensorImpl> impl) : impl_(std::move(impl)) {}
+
+  bool defined() const { return bool(impl_); }
+  explicit operator bool() const = delete;  // ambiguous: defined(), or item<bool>()?
+
+  const Shape& shape() const { return impl_->shape; }
+  const Strides& strides() const { return impl_->strides; }
+  int rank() const { return impl_->shape.rank(); }
+  Index size(Index axis) const { return shape()[normalize_axis(axis, rank(), "size")]; }
+  Index numel() const { return shape().numel(); }
+  DType dtype() const { return impl_->dtype; }
+  Device device() const { return impl_->storage->device; }
+  bool is_contiguous() const;
+  Typed typed() const;
+
+  void* data() const { return advance_bytes(impl_->offset); }
+  /// Typed data. @throws Error unless T is the dtype and the tensor is contiguous.
+  template <class T>
+  std::span<T> span() const {
+    check_span(dtype_of<T>());
+    return {static_cast<T*>(data()), size_t(numel())};
+  }
+  /// The value of a tensor of one element. @throws Error when it has another number of elements.
+  double item() const;
+  /// All elements in row-major order.
+  std::vector<double> to_vector() const;
+
+  uint64_t version() const { return impl_->storage->version; }
+  void bump_version() const { ++impl_->storage->version; }
+
+  const std::string& name() const { return impl_->name; }
+  const Tensor& set_name(std::string name) const {
+    impl_->name = std::move(name);
+    return *this;
+  }
+  TensorImpl* impl() const { return impl_.get(); }
+  const std::shared_ptr<TensorImpl>& shared() const { return impl_; }
+
+  // Recorded by autograd; defined with the ops (ops/methods.cpp).
+  Tensor to(DType dtype) const;
+  Tensor contiguous() const;
+  Tensor clone() const;
+  Tensor reshape(const Shape& shape) const;  ///< one size may be -1
+  Tensor flatten(Index from = 0, Index to = -1) const;
+  Tensor transpose(Index a, Index b) const;
+  Tensor permute(const Dims& order) const;
+  Tensor slice(Index axis, Index begin, Index end, Index step = 1) const;
+  Tensor select(Index axis, Index i) const;
+  Tensor expand(const Shape& shape) const;  ///< -1 keeps a size
+  Tensor squeeze(Index axis) const;
+  Tensor unsqueeze(Index axis) const;
+
+  // In place. @throws Error on a tensor that requires gradients, or a view of one, outside no_grad.
+  Tensor& fill_(double v);
+  Tensor& zero_() { return fill_(0); }
+  Tensor& copy_(const Tensor& from);
+  Tensor& add_(const Tensor& other);
+  Tensor& sub_(const Tensor& other);
+  Tensor& mul_(const Tensor& other);
+  Tensor& div_(const Tensor& other);
+
+  // Autograd; defined in autograd/tape.cpp.
+  bool requires_grad() const;
+  const Tensor& set_requires_grad(bool on = true) const;
+  /// The gradient that backward() summed here; undefined before. f32 for 16-bit leaves.
+  Tensor grad() const;
+  void set_grad(const Tensor& grad) const;
+  /// The same data without history.
+  Tensor detach() const;
+  /// Gradients of this 0-dim tensor with regard to every leaf it was made from.
+  void backward(bool retain_graph = false) const;
+  /// The same for any shape, with its cotangent.
+  void backward(const Tensor& gradient, bool retain_graph = false) const;
+
+ private:
+  template <class T>
+  static constexpr DType dtype_of() {
+    if constexpr (std::is_same_v<T, bool>) return DType::boolean;
+    else if constexpr (std::is_same_v<T, uint8_t>) return DType::u8;
+    else if constexpr (std::is_same_v<T, int32_t>) return DType::i32;
+    else if constexpr (std::is_same_v<T, int64_t>) return DType::i64;
+    else if constexpr (std::is_same_v<T, f16>) return DType::f16;
+    else if constexpr (std::is_same_v<T, bf16>) return DType::bf16;
+    else if constexpr (std::is_same_v<T, float>) return DType::f32;
+    else return DType::f64;
+  }
+  void* advance_bytes(Index offset) const {
+    return static_cast<std::byte*>(impl_->storage->data) + offset * Index(size_of(impl_->dtype));
+  }
+  void check_span(DType wanted) const;
+  std::shared_ptr<TensorImpl> impl_;
+};
+
+/// Uninitialised. Counted as the current MemoryScope's kind.
+Tensor empty(const Shape& shape, DType dtype = DType::f32, Device device = {});
+Tensor full(const Shape& shape, double value, DType dtype = DType::f32, Device device = {});
+inline Tensor zeros(const Shape& s, DType d = DType::f32, Device dev = {}) { return full(s, 0, d, dev); }
+inline Tensor ones(const Shape& s, DType d = DType::f32, Device dev = {}) { return full(s, 1, d, dev); }
+/// From values in row-major order, rounded once to `dtype`. @throws Error when the count does not fit the shape.
+Tensor tensor(std::span<const double> values, const Shape& shape, DType dtype = DType::f32);
+Tensor tensor(std::initializer_list<double> values, DType dtype = DType::f32);
+Tensor arange(Index n, DType dtype = DType::i64);
+
+/// A view of the same storage, not recorded by autograd.
+Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, Index offset);
+/// Copies elements between any dtypes and strides of one shape, rounding once; not recorded, no version change.
+void copy_elements(const Tensor& from, const Tensor& to);
+
+/// Values with shape and dtype, e.g. "[[1, 2], [3, 4]] f32(2, 2)"; long tensors are shortened.
+std::string to_string(const Tensor& x);
+std::ostream& operator<<(std::ostream& out, const Tensor& x);
+
+}  // namespace minim

@@ -1,0 +1,81 @@
+#include "minim/models/model_file.h"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "minim/models/atomic_dir.h"
+#include "minim/models/manifest.h"
+
+namespace minim::models {
+namespace {
+
+using nlohmann::json;
+constexpr const char* kFormat = "minim-gpt";
+
+json config_to_json(const GPTConfig& c) {
+  return {{"vocab", c.vocab}, {"block", c.block},     {"layers", c.layers}, {"heads", c.heads},
+          {"embd", c.embd},   {"dropout", c.dropout}, {"bias", c.bias},     {"tied", c.tied}};
+}
+
+GPTConfig config_from_json(const json& j) {
+  return {j.at("vocab"), j.at("block"), j.at("layers"), j.at("heads"), j.at("embd"), j.at("dropout"), j.at("bias"), j.at("tied")};
+}
+
+std::filesystem::path file_in(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  if (!fs::exists(path)) fail("there is no model at '", path.string(), "'");
+  if (!fs::is_directory(path)) return path;
+  if (fs::exists(path / "model.safetensors")) {
+    if (fs::exists(path / kManifestName)) verify_manifest(path);
+    return path / "model.safetensors";
+  }
+  if (auto checkpoint = newest_complete(path / "checkpoint")) return *checkpoint / "model.safetensors";
+  fail("'", path.string(), "' holds neither model.safetensors nor checkpoint/: it is no run of minim train");
+}
+
+}  // namespace
+
+Blob blob_of(const std::string& name, const Tensor& x, std::vector<Tensor>& keep) {
+  keep.push_back(x.detach().contiguous());
+  const Tensor& dense = keep.back();
+  return {name, x.dtype(), {x.shape().begin(), x.shape().end()},
+          std::span(static_cast<const std::byte*>(dense.data()), size_t(x.numel()) * size_of(x.dtype()))};
+}
+
+Tensor tensor_of(const Blob& blob) {
+  Tensor x = empty(Shape(std::span<const Index>(blob.shape)), blob.dtype);
+  std::memcpy(x.data(), blob.bytes.data(), blob.bytes.size());
+  return x;
+}
+
+void save_model(const std::filesystem::path& file, const GPT& model, const Tokenizer& tokenizer, const Metadata& extra) {
+  std::vector<Tensor> keep;
+  std::vector<Blob> blobs;
+  for (auto& [name, tensor] : model.state_dict()) blobs.push_back(blob_of(name, tensor, keep));
+  Metadata metadata = extra;
+  metadata["format"] = kFormat;
+  metadata["config"] = config_to_json(model.config()).dump();
+  metadata["tokenizer"] = tokenizer.to_json();
+  write_safetensors(file, blobs, metadata);
+}
+
+LoadedModel load_model(const std::filesystem::path& path) {
+  std::filesystem::path file = file_in(path);
+  SafeTensors stored = SafeTensors::read(file);
+  const Metadata& m = stored.metadata();
+  if (auto it = m.find("format"); it == m.end() || it->second != kFormat || !m.contains("config") || !m.contains("tokenizer"))
+    fail("'", file.string(), "' is a safetensors file, but not a model of minim: its metadata lacks format \"", kFormat, "\"");
+  LoadedModel loaded{nullptr, Tokenizer::from_json(m.at("tokenizer")), m};
+  try {
+    loaded.model = std::make_unique<GPT>(config_from_json(json::parse(m.at("config"))));
+  } catch (const json::exception& e) {
+    fail("'", file.string(), "' has a model configuration that cannot be read: ", e.what());
+  }
+  NamedTensors state;
+  for (const Blob& blob : stored.blobs()) state.emplace_back(blob.name, tensor_of(blob));
+  if (!state.empty()) loaded.model->to(state.front().second.dtype());
+  loaded.model->load_state_dict(state);
+  return loaded;
+}
+
+}  // namespace minim::models

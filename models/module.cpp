@@ -1,0 +1,95 @@
+#include "minim/models/module.h"
+
+#include <algorithm>
+#include <map>
+
+#include "minim/autograd/node.h"
+
+namespace minim::models {
+
+template <class F>
+void Module::visit(const std::string& prefix, F&& f) const {
+  f(prefix, *this);
+  for (const auto& [name, member] : children_) member->visit(prefix + name + ".", f);
+}
+
+void Module::parameter(std::string name, Tensor& member) {
+  member.set_requires_grad();
+  parameters_.emplace_back(std::move(name), &member);
+}
+void Module::buffer(std::string name, Tensor& member) { buffers_.emplace_back(std::move(name), &member); }
+void Module::child(std::string name, Module& member) { children_.emplace_back(std::move(name), &member); }
+
+NamedTensors Module::named_parameters() const {
+  NamedTensors all;
+  visit("", [&](const std::string& prefix, const Module& m) {
+    for (const auto& [name, member] : m.parameters_) all.emplace_back(prefix + name, *member);
+  });
+  return all;
+}
+
+std::vector<Tensor> Module::parameters() const {
+  std::vector<Tensor> all;
+  for (auto& [name, tensor] : named_parameters()) all.push_back(tensor);
+  return all;
+}
+
+NamedTensors Module::named_buffers() const {
+  NamedTensors all;
+  visit("", [&](const std::string& prefix, const Module& m) {
+    for (const auto& [name, member] : m.buffers_) all.emplace_back(prefix + name, *member);
+  });
+  return all;
+}
+
+Index Module::numel() const {
+  Index n = 0;
+  for (const Tensor& p : parameters()) n += p.numel();
+  return n;
+}
+
+void Module::train(bool on) {
+  training_ = on;
+  for (auto& [name, member] : children_) member->train(on);
+}
+
+void Module::to(DType dtype) {
+  MemoryScope kind(MemoryKind::weights);
+  visit("", [&](const std::string&, const Module& m) {
+    for (const auto& [name, member] : m.parameters_) {
+      Tensor converted = member->detach().to(dtype).set_name(member->name());
+      converted.set_requires_grad();
+      *member = converted;
+    }
+  });
+}
+
+NamedTensors Module::state_dict() const {
+  NamedTensors state = named_parameters();
+  for (auto& b : named_buffers()) state.push_back(b);
+  return state;
+}
+
+void Module::load_state_dict(const NamedTensors& given) {
+  std::map<std::string, Tensor> by_name(given.begin(), given.end());
+  std::string wrong;
+  NamedTensors mine = state_dict();
+  for (auto& [name, tensor] : mine) {
+    auto it = by_name.find(name);
+    if (it == by_name.end())
+      wrong += "\n  missing: " + name;
+    else if (!(it->second.shape() == tensor.shape()))
+      wrong += "\n  " + name + " has shape " + to_string(it->second.shape()) + ", the model's is " + to_string(tensor.shape());
+  }
+  for (auto& [name, tensor] : given)
+    if (std::none_of(mine.begin(), mine.end(), [&](auto& m) { return m.first == name; })) wrong += "\n  unexpected: " + name;
+  if (!wrong.empty()) fail("the state does not fit the model:", wrong);
+  NoGrad no_recording;
+  for (auto& [name, tensor] : mine) tensor.copy_(by_name.at(name));
+}
+
+void Module::name_parameters() const {
+  for (auto& [name, tensor] : named_parameters()) tensor.set_name(name);
+}
+
+}  // namespace minim::models

@@ -1,0 +1,46 @@
+#include "minim/models/run_log.h"
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "minim/core/error.h"
+#include "minim/models/read_file.h"
+#include "minim/models/sync_file.h"
+
+namespace minim::models {
+
+using Json = nlohmann::ordered_json;
+
+RunLog::RunLog(std::filesystem::path path)
+    : path_(std::move(path)), file_(path_, std::ios::binary | std::ios::app) {
+  if (!file_) fail("log ", path_, " cannot be opened: ", std::strerror(errno));
+}
+
+void RunLog::append(const Json& record) {
+  if (!record.is_object()) fail("a line of log ", path_, " must be a JSON object");
+  file_ << record.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n' << std::flush;
+  if (!file_) fail("log ", path_, " cannot be written: ", std::strerror(errno));
+}
+
+void truncate_to_step(const std::filesystem::path& path, int64_t step) {
+  if (!std::filesystem::exists(path)) return;
+  const std::string text = read_file(path, "log");
+  std::string kept;
+  int64_t number = 1;
+  for (size_t begin = 0, end; begin < text.size(); begin = end + 1, ++number) {
+    end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    const Json record = Json::parse(line, nullptr, false);
+    if (!record.is_object()) {
+      if (end + 1 >= text.size()) break;
+      fail("log ", path, " line ", number, " is not a JSON object: mend or delete that line");
+    }
+    const auto at = record.find("step");
+    if (at == record.end() || !at->is_number() || at->get<double>() <= double(step))
+      kept += line + '\n';
+  }
+  if (kept != text) write_file_atomically(path, kept);
+}
+
+}  // namespace minim::models

@@ -1,0 +1,21 @@
+// models/sync_file.h -- putting files on the disk for good, and swapping a new one in whole.
+#pragma once
+#include <filesystem>
+#include <string_view>
+
+namespace minim::models {
+
+/// fsync of a file or a directory (for a directory: the names in it). @throws Error when that fails.
+void sync_path(const std::filesystem::path& path);
+
+/// sync_path of everything below `dir` and of `dir` itself.
+void sync_tree(const std::filesystem::path& dir);
+
+/// The directory that holds `path`: "." for a bare name.
+std::filesystem::path parent_of(const std::filesystem::path& path);
+
+/// Replaces `path` such that after a kill or a power loss it has either the old bytes or all the new ones: written to
+/// `path`.tmp, synced, renamed. @throws Error when it cannot be written; `path` is then as it was.
+void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
+
+}  // namespace minim::models

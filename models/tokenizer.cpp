@@ -1,0 +1,130 @@
+#include "minim/models/tokenizer.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "minim/core/error.h"
+#include "minim/models/utf8.h"
+
+namespace minim::models {
+namespace {
+
+constexpr std::string_view kFormat = "minim.tokenizer.v1";
+constexpr std::array<std::string_view, 3> kKindNames = {"byte", "character", "none"};
+
+std::vector<char32_t> distinct_characters(std::string_view text) {
+  std::vector<bool> seen(0x110000);
+  for (size_t offset = 0; offset < text.size();) seen[next_code_point(text, offset)] = true;
+  std::vector<char32_t> characters;
+  for (char32_t c = 0; c < seen.size(); ++c)
+    if (seen[c]) characters.push_back(c);
+  return characters;
+}
+
+std::vector<int32_t> parse_ids(std::string_view text, int64_t vocab) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  std::vector<int32_t> ids;
+  for (size_t at = text.find_first_not_of(kSpace); at < text.size();) {
+    const size_t end = std::min(text.find_first_of(kSpace, at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    int32_t id = -1;
+    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc{} || stop != word.data() + word.size() || id < 0 || id >= vocab)
+      fail("'", word, "' at byte offset ", at, " is not a token id: this model was trained on a ",
+           "token file without a text; give ids from 0 to ", vocab - 1, " separated by spaces");
+    ids.push_back(id);
+    at = text.find_first_not_of(kSpace, end);
+  }
+  return ids;
+}
+
+}  // namespace
+
+Tokenizer Tokenizer::bytes() { return {TokenizerKind::byte, 256}; }
+
+Tokenizer Tokenizer::characters(std::string_view text) {
+  if (text.empty()) fail("a character tokenizer needs a text with at least one character");
+  Tokenizer t(TokenizerKind::character, 0);
+  t.characters_ = distinct_characters(text);
+  t.vocab_ = int64_t(t.characters_.size());
+  return t;
+}
+
+Tokenizer Tokenizer::none(int64_t vocab) {
+  if (vocab < 1 || vocab > int64_t{1} << 31)
+    fail("a vocabulary of ", vocab, " tokens: give --vocab from 1 to 2147483648");
+  return {TokenizerKind::none, vocab};
+}
+
+int32_t Tokenizer::id_of(char32_t c, size_t offset) const {
+  const auto at = std::ranges::lower_bound(characters_, c);
+  if (at == characters_.end() || *at != c)
+    fail("character ", character_name(c), " at byte offset ", offset, " is not among the ", vocab_,
+         " characters of the training text: remove it, or train with the byte tokenizer "
+         "(--tokenizer byte)");
+  return int32_t(at - characters_.begin());
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
+  if (kind_ == TokenizerKind::none) return parse_ids(text, vocab_);
+  std::vector<int32_t> tokens;
+  tokens.reserve(text.size());
+  if (kind_ == TokenizerKind::byte) {
+    for (char c : text) tokens.push_back(uint8_t(c));
+    return tokens;
+  }
+  for (size_t offset = 0; offset < text.size();) {
+    const size_t at = offset;
+    tokens.push_back(id_of(next_code_point(text, offset), at));
+  }
+  return tokens;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> tokens) const {
+  std::string text;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const int32_t id = tokens[i];
+    if (id < 0 || id >= vocab_)
+      fail("token id ", id, " at position ", i, " is outside the vocabulary: 0 to ", vocab_ - 1);
+    if (kind_ == TokenizerKind::byte)
+      text += char(id);
+    else if (kind_ == TokenizerKind::character)
+      append_utf8(text, characters_[id]);
+    else
+      text += (i ? " " : "") + std::to_string(id);
+  }
+  return text;
+}
+
+std::string Tokenizer::to_json() const {
+  nlohmann::json json = {
+      {"format", kFormat}, {"kind", kKindNames[size_t(kind_)]}, {"vocab", vocab_}};
+  if (kind_ == TokenizerKind::character) {
+    std::string all;
+    for (char32_t c : characters_) append_utf8(all, c);
+    json["characters"] = all;
+  }
+  return json.dump(2) + "\n";
+}
+
+Tokenizer Tokenizer::from_json(const std::string& text) {
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    if (json.at("format") != kFormat) fail("the format is ", json.at("format").dump());
+    const std::string kind = json.at("kind").get<std::string>();
+    const int64_t vocab = json.at("vocab").get<int64_t>();
+    Tokenizer t = kind == "byte"        ? bytes()
+                  : kind == "character" ? characters(json.at("characters").get<std::string>())
+                  : kind == "none"      ? none(vocab)
+                                        : throw Error("the kind is \"" + kind + "\"");
+    if (t.vocab() != vocab) fail("it says ", vocab, " tokens but has ", t.vocab());
+    return t;
+  } catch (const std::exception& error) {
+    fail("not a tokenizer of minim (expected a JSON object with format \"", kFormat,
+         "\", kind, vocab): ", error.what());
+  }
+}
+
+}  // namespace minim::models

@@ -1,0 +1,49 @@
+// models/tokenizer.h -- text to token ids and back.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace minim::models {
+
+enum class TokenizerKind {
+  byte,       // one token per byte, vocabulary 256; reads anything
+  character,  // one token per Unicode code point of the training text, ids in the code points' order
+  none,       // tokens from a file whose text is unknown: written and read as numbers
+};
+
+/// A value: cheap to copy, equal when it encodes alike.
+class Tokenizer {
+ public:
+  static Tokenizer bytes();
+  /// The vocabulary is the characters of `text`. Throws Error for invalid UTF-8 (with the byte offset) and for no text.
+  static Tokenizer characters(std::string_view text);
+  /// Throws Error unless 1 <= vocab <= 2^31.
+  static Tokenizer none(int64_t vocab);
+
+  TokenizerKind kind() const { return kind_; }
+  int64_t vocab() const { return vocab_; }
+
+  /// Throws Error for what the vocabulary does not have, with its place in the text.
+  std::vector<int32_t> encode(std::string_view text) const;
+  /// Throws Error for an id outside 0 .. vocab()-1.
+  std::string decode(std::span<const int32_t> tokens) const;
+
+  /// A JSON object, kept beside a checkpoint. from_json throws Error for anything that to_json did not write.
+  std::string to_json() const;
+  static Tokenizer from_json(const std::string& json);
+
+  bool operator==(const Tokenizer&) const = default;
+
+ private:
+  Tokenizer(TokenizerKind kind, int64_t vocab) : kind_(kind), vocab_(vocab) {}
+  int32_t id_of(char32_t character, size_t offset) const;
+
+  TokenizerKind kind_;
+  int64_t vocab_;
+  std::vector<char32_t> characters_;  // sorted; kind character only
+};
+
+}  // namespace minim::models

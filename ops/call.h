@@ -1,0 +1,22 @@
+// ops/call.h -- the one path that every op takes: check, choose the dtype, cast, shape, run, watch, record.
+#pragma once
+#include <vector>
+
+#include "minim/core/tensor.h"
+#include "minim/ops/op.h"
+
+namespace minim {
+
+/// All outputs of an op, hidden statistics included. Undefined tensors stand for optional operands that are not given.
+/// @throws Error naming the op and the operand when an operand is missing, of the wrong kind, on another device, of a dtype
+/// that may not be mixed, or of a shape that does not fit.
+std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> operands, const Attrs& attrs);
+
+/// The source of randomness of this thread: each random op takes the next stream of the seed.
+struct Generator {
+  uint64_t seed = 0, next_stream = 0;
+};
+Generator& generator();
+void manual_seed(uint64_t seed);
+
+}  // namespace minim

@@ -1,0 +1,29 @@
+// limits x to [lo, hi]; slope 1 inside and at the edges, 0 outside; NaN stays NaN
+#pragma once
+#include "minim/ops/op_struct.h"
+
+namespace minim::op {
+
+struct Clamp {
+  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::off_zero}};
+  static constexpr size_t arity = 1;
+  static constexpr Saves saves{.inputs = 0b1};
+  struct Attrs {
+    double lo = -std::numeric_limits<double>::infinity(), hi = std::numeric_limits<double>::infinity();
+  };
+  template <class A>
+  MINIM_HD static A forward(const Attrs& a, A x) {
+    return x < A(a.lo) ? A(a.lo) : x > A(a.hi) ? A(a.hi) : x;
+  }
+  template <class A>
+  MINIM_HD static void vjp(const Attrs& a, A g, A, A x, A* d) {
+    d[0] = x < A(a.lo) || x > A(a.hi) ? A(0) : g;
+  }
+  static std::vector<Example> examples() {
+    std::vector<Example> list;
+    for (const Shape& s : {Shape{}, Shape{0}, Shape{37}, Shape{2, 3, 4}}) list.push_back({{s}, minim::Attrs(Attrs{-1, 0.75})});
+    return list;
+  }
+};
+
+}  // namespace minim::op

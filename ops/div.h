@@ -1,0 +1,22 @@
+// x / y, true division: integers become f32
+#pragma once
+#include "minim/ops/op_struct.h"
+
+namespace minim::op {
+
+struct Div {
+  static constexpr size_t arity = 2;
+  static constexpr std::array operands{Operand{"x"}, Operand{"y", Accepts::floating, Domain::off_zero}};
+  static constexpr Saves saves{.inputs = 0b11};
+  template <class A>
+  MINIM_HD static A forward(A x, A y) {
+    return x / y;
+  }
+  template <class A>
+  MINIM_HD static void vjp(A g, A, A x, A y, A* d) {
+    d[0] = g / y;
+    d[1] = -g * x / (y * y);
+  }
+};
+
+}  // namespace minim::op

@@ -1,0 +1,14 @@
+// x == y as bool; false where either is NaN
+#pragma once
+#include "minim/ops/op_struct.h"
+
+namespace minim::op {
+
+struct Eq : Comparison {
+  template <class A>
+  MINIM_HD static A forward(A x, A y) {
+    return A(x == y);
+  }
+};
+
+}  // namespace minim::op

@@ -1,0 +1,91 @@
+// ops/functional.h -- the public functions, one per row, expanded from the table: `softmax(x, {.dim = -1})`. The number of
+// operands is checked by the compiler; attributes come last, in braces. Operators and composites stand at the end.
+#pragma once
+#include <array>
+
+#include "minim/ops/call.h"
+#include "minim_op_includes.h"  // written by CMake from ops.def: the header of each row
+
+namespace minim {
+namespace detail {
+
+template <class F>
+constexpr size_t arity_of() {
+  if constexpr (requires { F::operands; })
+    return F::operands.size();
+  else
+    return F::arity;
+}
+template <class F>
+constexpr bool optional_at(size_t i) {
+  if constexpr (requires { F::operands; }) return F::operands[i].optional;
+  return false;
+}
+struct Nothing {};
+
+/// The type of parameter i: tensors, then the attributes, then nothing.
+template <class F, size_t i>
+using Param = std::conditional_t<(i < arity_of<F>()), const Tensor&,
+                                 std::conditional_t<i == arity_of<F>(), attrs_t<F>, Nothing>>;
+/// What stands for a parameter that is not given; a compile error for an operand that must be.
+template <class F, size_t i>
+std::remove_cvref_t<Param<F, i>> absent() {
+  static_assert(i >= arity_of<F>() || optional_at<F>(i), "an operand is missing");
+  return {};
+}
+
+template <class F>
+constexpr size_t returned_by() {
+  if constexpr (requires { F::returned; }) return F::returned;
+  else if constexpr (requires { F::n_outputs; }) return F::n_outputs;
+  else if constexpr (requires { F::axes(attrs_t<F>{}, 0); }) return F::outputs.size();
+  else return 1;
+}
+
+template <class F, class... Ps>
+auto call_with(const OpRow& row, Ps&&... params) {
+  std::array<Tensor, arity_of<F>()> operands;
+  Attrs attrs;
+  size_t at = 0;
+  auto take = [&]<class P>(const P& p) {
+    if constexpr (std::is_same_v<P, Tensor>)
+      operands[at++] = p;
+    else if constexpr (!std::is_same_v<P, Nothing>)
+      attrs = Attrs(p);
+  };
+  (take(params), ...);
+  std::vector<Tensor> out = call(row, operands, attrs);
+  if constexpr (returned_by<F>() == 1) {
+    return out[0];
+  } else {
+    std::array<Tensor, returned_by<F>()> all;
+    std::copy_n(out.begin(), all.size(), all.begin());
+    return all;
+  }
+}
+
+}  // namespace detail
+
+#define OP(name, F, ...)                                                                                       \
+  template <class G = op::F>                                                                                   \
+  auto name(detail::Param<G, 0> a, detail::Param<G, 1> b = detail::absent<G, 1>(),                             \
+            detail::Param<G, 2> c = detail::absent<G, 2>(), detail::Param<G, 3> d = detail::absent<G, 3>(),    \
+            detail::Param<G, 4> e = detail::absent<G, 4>()) {                                                  \
+    return detail::call_with<G>(Op::name, a, b, c, d, e);                                                      \
+  }
+#include "minim/ops/ops.def"
+#undef OP
+
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+inline Tensor operator-(const Tensor& a) { return neg(a); }
+inline Tensor operator==(const Tensor& a, const Tensor& b) { return eq(a, b); }
+inline Tensor operator!=(const Tensor& a, const Tensor& b) { return ne(a, b); }
+inline Tensor operator<(const Tensor& a, const Tensor& b) { return lt(a, b); }
+inline Tensor operator<=(const Tensor& a, const Tensor& b) { return le(a, b); }
+inline Tensor operator>(const Tensor& a, const Tensor& b) { return gt(a, b); }
+inline Tensor operator>=(const Tensor& a, const Tensor& b) { return ge(a, b); }
+
+}  // namespace minim

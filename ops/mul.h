@@ -1,0 +1,22 @@
+// x * y
+#pragma once
+#include "minim/ops/op_struct.h"
+
+namespace minim::op {
+
+struct Mul {
+  static constexpr size_t arity = 2;
+  static constexpr bool integers = true;
+  static constexpr Saves saves{.inputs = 0b11};
+  template <class A>
+  MINIM_HD static A forward(A x, A y) {
+    return x * y;
+  }
+  template <class A>
+  MINIM_HD static void vjp(A g, A, A x, A y, A* d) {
+    d[0] = g * y;
+    d[1] = g * x;
+  }
+};
+
+}  // namespace minim::op

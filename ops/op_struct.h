@@ -1,0 +1,49 @@
+// ops/op_struct.h -- what the struct of an op (one file each) may say about it, and the base classes of the simple kinds.
+// ops/row.h reads these members and fills the rest with defaults.
+#pragma once
+#include <array>
+#include <vector>
+
+#include "minim/core/rowwise.h"
+
+namespace minim {
+
+/// The result's dtype: `same` is what promotion or the policy chose; `attribute` is set by the op's shape rule.
+enum class Result : uint8_t { same, f32, boolean, i64, attribute };
+
+enum class Accepts : uint8_t { floating, any, integer, boolean };
+/// Where an operand's test values come from, so that its derivative exists there.
+enum class Domain : uint8_t { any, off_zero, small, positive, probability, index };
+const char* name_of(Domain domain);
+
+struct Operand {
+  const char* name;
+  Accepts accepts = Accepts::floating;
+  Domain domain = Domain::any;
+  bool optional = false;
+  Along along = Along::row;  ///< rowwise ops only
+};
+
+/// Which operands and outputs backward reads, as bits.
+struct Saves {
+  uint32_t inputs = 0, outputs = 0;
+};
+
+/// One call that the generated tests make.
+struct Example {
+  std::vector<Shape> shapes;  ///< per operand; a missing optional operand has the shape {-1}
+  Attrs attrs;
+  Index classes = 0;  ///< Domain::index values lie in [0, classes)
+};
+
+namespace op {
+
+/// Two operands of any dtype in, bool out, no gradient.
+struct Comparison {
+  static constexpr size_t arity = 2;
+  static constexpr bool integers = true, differentiable = false;
+  static constexpr Result result = Result::boolean;
+};
+
+}  // namespace op
+}  // namespace minim

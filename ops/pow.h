@@ -1,0 +1,22 @@
+// x^y, elementwise. Negative bases need integer exponents; the slope by y is 0 where x is 0
+#pragma once
+#include "minim/ops/op_struct.h"
+
+namespace minim::op {
+
+struct Pow {
+  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::positive}, Operand{"y"}};
+  static constexpr size_t arity = 2;
+  static constexpr Saves saves{.inputs = 0b11, .outputs = 0b1};
+  template <class A>
+  MINIM_HD static A forward(A x, A y) {
+    return math::pow(x, y);
+  }
+  template <class A>
+  MINIM_HD static void vjp(A g, A z, A x, A y, A* d) {
+    d[0] = y == A(0) ? A(0) : g * y * math::pow(x, y - A(1));
+    d[1] = x == A(0) ? A(0) : g * z * math::log(x);
+  }
+};
+
+}  // namespace minim::op

@@ -1,0 +1,20 @@
+// The same elements in row-major order under another shape, as a view; the strides must allow it (Tensor::reshape copies
+// first where they do not).
+#pragma once
+#include "minim/ops/view_struct.h"
+
+namespace minim::op {
+
+struct Reshape : ViewOf<Reshape> {
+  struct Attrs {
+    Shape shape;  ///< one size may be -1: what is left
+  };
+  /// @throws Error when the numbers of elements differ.
+  static Shape resolve(const Shape& from, Shape to);
+  /// Strides of a view of `shape`; false where only a copy would do.
+  static bool strides_for(const Arg& x, const Shape& shape, Strides& strides);
+  static Index view(OpArgs& args);
+  static std::vector<Example> examples();
+};
+
+}  // namespace minim::op

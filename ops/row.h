@@ -1,0 +1,126 @@
+// ops/row.h -- builds a row from an op's struct. A struct is pointwise (forward on scalars), rowwise (forward on a Lane),
+// a view (view(args)) or structured (forward(OpArgs&) of its own); whatever it does not say has the default below.
+#pragma once
+#include "minim/ops/op.h"
+
+namespace minim {
+
+template <class Op>
+concept Rowwise = requires { Op::axes(std::declval<attrs_t<Op>>(), 0); };
+template <class Op>
+concept View = requires(OpArgs& args) { Op::view(args); };
+template <class Op>
+concept Pointwise = requires { Op::arity; };
+template <class Op>
+concept Structured = !Rowwise<Op> && !View<Op> && !Pointwise<Op>;
+
+namespace row_defaults {
+
+inline constexpr Operand kNamed[] = {{"x"}, {"y"}, {"z"}};
+
+template <class Op>
+constexpr std::span<const Operand> operands() {
+  if constexpr (requires { Op::operands; })
+    return Op::operands;
+  else
+    return std::span(kNamed).first(Op::arity);
+}
+
+inline void broadcast_shape(OpArgs& args) {
+  Shape shape = args.in[0].shape;
+  for (int k = 1; k < args.n_in; ++k) shape = broadcast(shape, args.in[k].shape, "broadcast");
+  args.out[0].shape = shape;
+}
+
+/// Row outputs have the first operand's shape, a value per row has the kept axes.
+template <class Op>
+void row_shapes(OpArgs& args) {
+  const auto& attrs = args.attrs.as<attrs_t<Op>>();
+  const Shape& x = args.in[0].shape;
+  uint32_t mask = Op::axes(attrs, x.rank());
+  for (size_t k = 0; k < Op::outputs.size(); ++k) {
+    args.out[k].shape = x;
+    if (Op::outputs[k] == Along::row) continue;
+    bool keepdim = false;
+    if constexpr (requires { attrs.keepdim; }) keepdim = attrs.keepdim;
+    for (int i = x.rank(); i-- > 0;)
+      if (mask >> i & 1) keepdim ? void(args.out[k].shape[i] = 1) : args.out[k].shape.erase(i);
+  }
+  if constexpr (requires { Op::check(args); }) Op::check(args);
+}
+
+template <class Op>
+std::vector<Example> examples() {
+  if constexpr (requires { Op::examples(); }) return Op::examples();
+  Example one{{}, Attrs(attrs_t<Op>{}), 0};
+  std::vector<Example> list;
+  for (const Shape& shape : {Shape{}, Shape{0}, Shape{1}, Shape{37}, Shape{3, 5}, Shape{2, 3, 4}}) {
+    one.shapes.assign(operands<Op>().size(), shape);
+    list.push_back(one);
+  }
+  if (operands<Op>().size() > 1) {  // broadcasting, in either direction
+    one.shapes.assign(operands<Op>().size(), Shape{3, 1});
+    one.shapes[1] = Shape{2, 1, 4};
+    list.push_back(one);
+  }
+  return list;
+}
+
+}  // namespace row_defaults
+
+template <class Op>
+constexpr bool has_backward() {
+  if constexpr (requires { Op::differentiable; }) return Op::differentiable;
+  if constexpr (Structured<Op>) return requires(OpArgs & args) { Op::backward(args); };
+  return true;
+}
+
+template <class Op>
+constexpr void set_cpu_kernels(OpRow& row) {
+  if constexpr (Structured<Op>)
+    row.forward[0] = [](OpArgs& args) { Op::forward(args); };
+  else if constexpr (Rowwise<Op>)
+    row.forward[0] = cpu::by_compute<cpu::RowwiseForward, Op>;
+  else if constexpr (Pointwise<Op>)
+    row.forward[0] = cpu::by_compute<cpu::PointwiseForward, Op>;
+  if constexpr (!has_backward<Op>()) return;
+  else if constexpr (Structured<Op> || View<Op>)
+    row.backward[0] = [](OpArgs& args) { Op::backward(args); };
+  else if constexpr (Rowwise<Op>)
+    row.backward[0] = cpu::by_compute<cpu::RowwiseBackward, Op>;
+  else
+    row.backward[0] = cpu::by_compute<cpu::PointwiseBackward, Op>;
+}
+
+template <class Op>
+constexpr OpRow make_row(const char* name, Cast cast, Cast lean, double error, const char* why) {
+  OpRow row{};
+  row.name = name;
+  row.cast = cast;
+  row.lean = lean;
+  row.error = error;
+  row.why = why;
+  row.operands = row_defaults::operands<Op>();
+  row.outputs = row.returned = 1;
+  if constexpr (requires { Op::result; }) row.result = Op::result;
+  if constexpr (requires { Op::saves; }) row.saves = Op::saves;
+  if constexpr (Rowwise<Op>) row.outputs = row.returned = int(Op::outputs.size());
+  if constexpr (requires { Op::n_outputs; }) row.outputs = row.returned = Op::n_outputs;
+  if constexpr (requires { Op::returned; }) row.returned = Op::returned;
+  if constexpr (requires { Op::same_dtype; }) row.same_dtype = Op::same_dtype;
+  if constexpr (requires { Op::integers; }) row.integers = Op::integers;
+  if constexpr (requires { Op::random; }) row.random = Op::random;
+  if constexpr (requires { Op::instead; }) row.instead = Op::instead;
+  if constexpr (requires(OpArgs& args) { Op::infer(args); })
+    row.infer = Op::infer;
+  else if constexpr (Rowwise<Op>)
+    row.infer = row_defaults::row_shapes<Op>;
+  else
+    row.infer = row_defaults::broadcast_shape;
+  if constexpr (View<Op>) row.view = Op::view;
+  row.examples = row_defaults::examples<Op>;
+  set_cpu_kernels<Op>(row);
+  return row;
+}
+
+}  // namespace minim

@@ -1,0 +1,19 @@
+// 1 / (1 + e^-x)
+#pragma once
+#include "minim/ops/op_struct.h"
+
+namespace minim::op {
+
+struct Sigmoid : Unary<Sigmoid> {
+  static constexpr Saves saves{.outputs = 0b1};
+  template <class A>
+  MINIM_HD static A forward(A x) {
+    return A(1) / (A(1) + math::exp(-x));
+  }
+  template <class A>
+  MINIM_HD static A slope(A, A y) {
+    return y * (A(1) - y);
+  }
+};
+
+}  // namespace minim::op

@@ -1,0 +1,22 @@
+// x - y
+#pragma once
+#include "minim/ops/op_struct.h"
+
+namespace minim::op {
+
+struct Sub {
+  static constexpr size_t arity = 2;
+  static constexpr bool integers = true;
+  static constexpr Saves saves{};
+  template <class A>
+  MINIM_HD static A forward(A x, A y) {
+    return x - y;
+  }
+  template <class A>
+  MINIM_HD static void vjp(A g, A, A, A, A* d) {
+    d[0] = g;
+    d[1] = -g;
+  }
+};
+
+}  // namespace minim::op

@@ -1,0 +1,27 @@
+// Converts to another dtype, rounding once; an ordinary recorded op, whose backward converts the gradient back. With the same
+// dtype it is a dense copy.
+#pragma once
+#include "minim/ops/op_struct.h"
+
+namespace minim::op {
+
+struct To {
+  static constexpr std::array operands{Operand{"x", Accepts::any}};
+  static constexpr Result result = Result::attribute;
+  struct Attrs {
+    DType dtype = DType::f32;
+  };
+  static void infer(OpArgs& args) {
+    args.out[0].shape = args.in[0].shape;
+    args.out[0].dtype = args.attrs.as<Attrs>().dtype;
+  }
+  static void forward(OpArgs& args) { copy(args.in[0], args.out[0]); }
+  static void backward(OpArgs& args) { copy(args.grad_out[0], args.grad_in[0]); }
+  static std::vector<Example> examples() {
+    std::vector<Example> list;
+    for (const Shape& s : {Shape{}, Shape{0}, Shape{2, 3, 4}}) list.push_back({{s}, minim::Attrs(Attrs{DType::f64})});
+    return list;
+  }
+};
+
+}  // namespace minim::op

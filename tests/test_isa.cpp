@@ -1,0 +1,121 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "minim/core/cpu/isa.h"
+#include "minim/core/half.h"
+
+using namespace minim;
+
+TEST_CASE("every ISA widens all 65536 patterns of both 16-bit types as half.h does") {
+  std::vector<uint16_t> all(65536);
+  for (size_t u = 0; u < all.size(); ++u) all[u] = uint16_t(u);
+  std::vector<float> f(all.size()), b(all.size());
+  for (int i = 0; i < kIsas; ++i) {
+    const IsaKernels* kernels = isa_at(i);
+    if (!kernels) continue;
+    INFO(kernels->name);
+    kernels->widen_f16(all.data(), f.data(), 65536);
+    kernels->widen_bf16(all.data(), b.data(), 65536);
+    int wrong = 0;
+    for (size_t u = 0; u < all.size(); ++u) {
+      wrong += bits<uint32_t>(f[u]) != bits<uint32_t>(float(f16::from_bits(all[u])));
+      wrong += bits<uint32_t>(b[u]) != bits<uint32_t>(float(bf16::from_bits(all[u])));
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE(
+    "every ISA narrows as half.h does: ties, subnormals, overflow, NaN and a grid over all bit "
+    "patterns") {
+  std::vector<float> x;
+  for (float v : {0.0f,
+                  6e-8f,
+                  65504.0f,
+                  65519.996f,
+                  65520.0f,
+                  65536.0f,
+                  0x1p-24f,
+                  0x1p-25f,
+                  0x1.000002p-25f,
+                  0x1p-26f,
+                  0x1p-14f,
+                  0x1.ffep-15f,
+                  0x1.fffp-15f,
+                  1.0f,
+                  0x1.002p0f,
+                  0x1.006p0f,
+                  0x1.01p0f,
+                  0x1.03p0f,
+                  1e-40f,
+                  0x1p-149f,
+                  0x1p-133f,
+                  0x1p-134f,
+                  3.39e38f,
+                  3.4028235e38f,
+                  std::numeric_limits<float>::infinity()})
+    x.push_back(v), x.push_back(-v);
+  for (uint32_t nan :
+       {0x7f800001u, 0x7fc00000u, 0x7fffffffu, 0xff800001u, 0xffc12345u, 0x7f80ffffu})
+    x.push_back(bits<float>(nan));
+  for (uint64_t u = 0; u < (uint64_t{1} << 32); u += 2053) x.push_back(bits<float>(uint32_t(u)));
+  std::mt19937 random(1);
+  for (int i = 0; i < 100000; ++i) x.push_back(bits<float>(uint32_t(random())));
+
+  std::vector<uint16_t> f(x.size()), b(x.size());
+  for (int i = 0; i < kIsas; ++i) {
+    const IsaKernels* kernels = isa_at(i);
+    if (!kernels) continue;
+    INFO(kernels->name);
+    kernels->narrow_f16(x.data(), f.data(), int64_t(x.size()));
+    kernels->narrow_bf16(x.data(), b.data(), int64_t(x.size()));
+    int wrong = 0;
+    for (size_t u = 0; u < x.size(); ++u) wrong += f[u] != f16(x[u]).u || b[u] != bf16(x[u]).u;
+    CHECK(wrong == 0);
+    for (int64_t n = 1; n < 40; ++n) {  // tails
+      std::vector<uint16_t> part(size_t(n) + 1, 0xabcd);
+      kernels->narrow_bf16(x.data() + 7, part.data(), n);
+      CHECK(std::memcmp(part.data(), b.data() + 7, size_t(n) * 2) == 0);
+      CHECK(part.back() == 0xabcd);
+    }
+  }
+}
+
+TEST_CASE("every ISA this CPU has multiplies whole numbers to the same bits, in f32 and f64") {
+  auto check = []<class A>(GemmKernels<A> IsaKernels::*member) {
+    constexpr int64_t m = 29, n = 45, k = 19;
+    for (int i = 0; i < kIsas; ++i) {
+      const IsaKernels* kernels = isa_at(i);
+      if (!kernels) continue;
+      INFO(kernels->name);
+      const GemmKernels<A>& g = kernels->*member;
+      std::vector<A> a(m * k), b(k * n), packed_a((m + g.rows) * k), packed_b((n + g.cols) * k),
+          c(m * n, A(1));
+      for (int64_t e = 0; e < m * k; ++e) a[size_t(e)] = A(e % 7 - 3);
+      for (int64_t e = 0; e < k * n; ++e) b[size_t(e)] = A(e % 5 - 2);
+      for (int64_t r = 0; r < m; r += g.rows) {
+        std::vector<const A*> runs;
+        for (int64_t l = r; l < std::min(m, r + g.rows); ++l) runs.push_back(&a[size_t(l * k)]);
+        g.transpose(runs.data(), int64_t(runs.size()), k, g.rows, &packed_a[size_t(r * k)]);
+      }
+      for (int64_t e = 0; e < k; ++e)
+        g.split(&b[size_t(e * n)], n, g.cols, &packed_b[size_t(e * g.cols)], g.cols * k);
+      g.multiply(m, n, k, packed_a.data(), packed_b.data(), c.data(), n, true);
+      int wrong = 0;
+      for (int64_t r = 0; r < m; ++r)
+        for (int64_t j = 0; j < n; ++j) {
+          A sum = 1;
+          for (int64_t e = 0; e < k; ++e) sum += a[size_t(r * k + e)] * b[size_t(e * n + j)];
+          wrong += c[size_t(r * n + j)] != sum;
+        }
+      CHECK(wrong == 0);
+    }
+  };
+  check(&IsaKernels::f32);
+  check(&IsaKernels::f64);
+}

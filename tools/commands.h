@@ -1,0 +1,19 @@
+// tools/commands.h -- the subcommands of `minim`, each in its own tools/cmd_<name>.cpp. They take
+// the words after their name, return the exit status and throw Error for what a person can mend.
+#pragma once
+#include <string_view>
+
+#include "minim/tools/settings.h"
+
+namespace minim {
+
+constexpr std::string_view kVersion = "0.1.0";
+
+int cmd_train(Args args);
+int cmd_sample(Args args);
+int cmd_eval(Args args);
+int cmd_ops(Args args);
+int cmd_info(Args args);
+int cmd_quickstart(Args args);
+
+}  // namespace minim

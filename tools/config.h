@@ -1,0 +1,74 @@
+// tools/config.h -- every setting of `minim train`. Values come from the defaults below, then
+// --config FILE.toml, then the flags; each remembers where it came from, so that a contradiction
+// can name both sides.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "minim/tools/settings.h"
+
+namespace minim {
+
+struct TrainConfig {
+  struct Input {
+    std::string data = "toy";  // a text, a token file, or the bundled toy language
+    std::string tokenizer = "auto";
+    std::int64_t vocab = 0;  // 0: the tokenizer's or the token file's
+    std::int64_t toy_tokens = 200000;
+    bool operator==(const Input&) const = default;
+  } input;
+  struct Model {
+    std::int64_t layers = 2, heads = 4, embd = 64, block = 64;
+    double dropout = 0;
+    bool bias = true, tied = true;
+    bool operator==(const Model&) const = default;
+  } model;
+  struct Train {
+    std::int64_t steps = 500, batch = 16, accum = 1;
+    std::string optimizer = "adamw", schedule = "cosine";
+    double lr = 3e-3, min_lr = 0;
+    std::int64_t warmup = 0;
+    double beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.1, clip = 1;
+    std::int64_t seed = 1337;
+    bool operator==(const Train&) const = default;
+  } train;
+  struct Amp {
+    std::string precision = "fp32", loss_scale = "auto", policy = "torch";
+    bool operator==(const Amp&) const = default;
+  } amp;
+  struct Run {
+    std::string out = "out", device = "cpu";
+    std::int64_t threads = 0, log_every = 10, eval_every = 100, checkpoint_every = 0;
+    bool operator==(const Run&) const = default;
+  } run;
+  std::string config, resume;  // of this call only; never in a file
+  bool operator==(const TrainConfig&) const = default;
+};
+
+/// The table, bound to `config`.
+std::vector<Setting> settings_of(TrainConfig& config);
+
+/// A configuration that is in itself sound, and where its values came from.
+struct TrainPlan {
+  TrainConfig config;
+  Sources sources;
+};
+
+/// Reads the flags of `minim train` and the file that --config names. --resume DIR without --config
+/// reads DIR/config.toml, and without --out goes on in DIR. nullopt: --help was asked for and has
+/// been printed. Throws Error.
+std::optional<TrainPlan> plan_training(Args args);
+
+/// Throws Error where two settings contradict each other, naming both with their values and
+/// sources.
+void check_contradictions(const TrainPlan& plan);
+
+/// What --loss-scale comes to: "auto" is "dynamic" where fp16 needs it and "none" elsewhere.
+std::string resolved_loss_scale(const TrainConfig& config);
+
+/// The plan as config.toml; reads back to the same configuration (but for `config` and `resume`).
+std::string to_toml(const TrainPlan& plan);
+
+}  // namespace minim

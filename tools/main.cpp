@@ -1,0 +1,81 @@
+// tools/main.cpp -- the command `minim`: finds the subcommand, and turns an Error into one message
+// and exit status 2.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "minim/core/error.h"
+#include "minim/tools/commands.h"
+#include "minim/tools/nearest.h"
+
+namespace minim {
+namespace {
+
+struct Command {
+  std::string_view name, help;
+  int (*run)(Args);
+};
+
+constexpr Command kCommands[] = {
+    {"train", "train a GPT, in any precision", cmd_train},
+    {"sample", "write text with a trained model", cmd_sample},
+    {"eval", "measure a trained model's loss on a text", cmd_eval},
+    {"ops", "list the operations and what autocast does to each", cmd_ops},
+    {"info", "show this machine and the paths that each number format takes on it", cmd_info},
+    {"quickstart", "train the toy language in four precisions and compare", cmd_quickstart},
+};
+
+std::string usage() {
+  std::string text =
+      "minim trains small Transformers in mixed precision.\n\nUsage: minim COMMAND [FLAGS]\n\n";
+  for (const Command& command : kCommands)
+    text += fmt::format("  {:<12}{}\n", command.name, command.help);
+  return text +
+         "\nminim help COMMAND explains a command's flags; minim --version tells the version.\n";
+}
+
+const Command& find_command(const std::string& name) {
+  const auto found = std::ranges::find(kCommands, name, &Command::name);
+  if (found != std::end(kCommands)) return *found;
+  std::vector<std::string_view> names;
+  for (const Command& command : kCommands) names.push_back(command.name);
+  const std::string_view meant = nearest(name, names);
+  fail("unknown command '", name, "'; ",
+       meant.empty() ? "minim --help lists all there are" : fmt::format("did you mean {}?", meant));
+}
+
+int dispatch(const std::vector<std::string>& words) {
+  const std::string first = words.empty() ? "" : words[0];
+  if (first.empty()) {
+    std::cerr << usage();
+    return 2;
+  }
+  if (first == "--version") {
+    std::cout << "minim " << kVersion << '\n';
+    return 0;
+  }
+  const bool help = first == "help" || first == "--help" || first == "-h";
+  if (help && words.size() == 1) {
+    std::cout << usage();
+    return 0;
+  }
+  if (help) return find_command(words[1]).run(std::vector<std::string>{"--help"});
+  return find_command(first).run(Args(words).subspan(1));
+}
+
+}  // namespace
+}  // namespace minim
+
+int main(int argc, char** argv) try {
+  return minim::dispatch({argv + 1, argv + argc});
+} catch (const minim::Error& error) {
+  std::cerr << "minim: error: " << error.what() << '\n';
+  return 2;
+} catch (const std::exception& error) {
+  std::cerr << "minim: internal error: " << error.what() << '\n';
+  return 1;
+}
