@@ -38,7 +38,7 @@ struct Job {
 
 thread_local bool inside_chunk = false;
 
-/// Workers wait for a new job number; the caller works too and then waits until every worker has left the job.
+/// Workers wait for a new job number; the caller works too and then waits for the workers that entered the job.
 class Pool {
  public:
   explicit Pool(int n) {
@@ -60,14 +60,17 @@ class Pool {
     {
       std::lock_guard lock(mutex_);
       job_ = &job;
-      busy_.store(int(workers_.size()));
       number_.fetch_add(1);
     }
     wake_.notify_all();
     inside_chunk = true;
     job.work();
     inside_chunk = false;
-    while (busy_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+    {
+      std::lock_guard lock(mutex_);
+      job_ = nullptr;  // who has not come by now need not: every chunk is taken
+    }
+    while (busy_.load(std::memory_order_acquire) != 0) __builtin_ia32_pause();
   }
 
  private:
@@ -75,15 +78,22 @@ class Pool {
     inside_chunk = true;
     for (uint64_t seen = 0;;) {
       wait_for_job(seen);
-      seen = number_.load();
-      if (stop_) return;
-      job_->work();
+      Job* job;
+      {
+        std::lock_guard lock(mutex_);
+        seen = number_.load();
+        if (stop_) return;
+        job = job_;
+        if (job) busy_.fetch_add(1, std::memory_order_relaxed);
+      }
+      if (!job) continue;
+      job->work();
       busy_.fetch_sub(1, std::memory_order_release);
     }
   }
   void wait_for_job(uint64_t seen) {
     for (int spin = 0; spin < kSpins; ++spin) {
-      if (number_.load(std::memory_order_acquire) != seen) break;
+      if (number_.load(std::memory_order_acquire) != seen) return;
       __builtin_ia32_pause();
     }
     std::unique_lock lock(mutex_);

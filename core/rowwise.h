@@ -87,7 +87,8 @@ struct RowIo {
     Index n = along == Along::each ? 1 : rows.n;
     if (!arg->data) return load_run<A>(nullptr, arg->dtype, 1, n, buffer);
     if (along == Along::each) return load_run(at(rows, r), arg->dtype, 1, 1, buffer);
-    if (along == Along::shared) return load_run(arg->data, arg->dtype, 1, n, buffer);
+    if (along == Along::shared)  // one axis: a column of a matrix is one, too
+      return load_run(arg->data, arg->dtype, arg->shape.rank() == 1 ? arg->strides[0] : 1, n, buffer);
     const A* direct = nullptr;
     rows.runs(strides, [&](Index offset, Index run, Index stride, Index first) {
       const A* p = load_run(advance(at(rows, r), arg->dtype, offset), arg->dtype, stride, run, buffer + first);

@@ -28,7 +28,8 @@ void check_replaceable(const fs::path& dir) {
   if (fs::is_directory(fs::symlink_status(dir)) &&
       (fs::is_empty(dir) || fs::is_regular_file(dir / kManifestName)))
     return;
-  fail(dir, " exists and is not a checkpoint; it would be replaced: move it or choose another name");
+  fail(dir,
+       " exists and is not a checkpoint; it would be replaced: move it or choose another name");
 }
 
 bool is_complete(const fs::path& dir) try {
@@ -50,7 +51,8 @@ void rename_for_good(const fs::path& from, const fs::path& to) {
   sync_path(parent_of(to));
 }
 
-/// `staged` becomes `target`, `target` becomes `previous`; each of these two names always has something complete.
+/// `staged` becomes `target`, `target` becomes `previous`; each of these two names always has
+/// something complete.
 bool rotate_by_exchange(const fs::path& staged, const fs::path& target, const fs::path& previous) {
   if (!exchange(staged, target)) return false;
   sync_path(parent_of(target));
@@ -64,30 +66,43 @@ bool rotate_by_exchange(const fs::path& staged, const fs::path& target, const fs
   return true;
 }
 
+fs::path doomed(const fs::path& target) { return beside(target, ".old"); }
+
+/// Removes `dir` under another name, so that a kill halfway leaves no half of it under its own.
+void discard(const fs::path& dir, const fs::path& last_name) {
+  if (!fs::exists(dir)) return;
+  fs::remove_all(last_name);
+  rename_for_good(dir, last_name);
+  fs::remove_all(last_name);
+}
+
 /// The same with plain renames: between them `target` is missing, but `previous` is complete.
 void rotate_by_renames(const fs::path& staged, const fs::path& target, const fs::path& previous) {
   if (is_complete(target)) {
-    fs::remove_all(previous);
+    discard(previous, doomed(target));
     rename_for_good(target, previous);
   } else {
-    fs::remove_all(target);
+    discard(target, doomed(target));
   }
   rename_for_good(staged, target);
 }
 
 }  // namespace
 
-AtomicDirectory::AtomicDirectory(fs::path target, Swap swap) try
+AtomicDirectory::AtomicDirectory(fs::path target, Swap swap)
     : target_(without_trailing_slash(std::move(target))),
       staging_(beside(target_, ".tmp")),
       previous_(beside(target_, ".prev")),
       swap_(swap) {
-  check_replaceable(target_);
-  check_replaceable(previous_);
-  fs::remove_all(staging_);
-  fs::create_directories(staging_);
-} catch (const fs::filesystem_error& e) {
-  fail("checkpoint ", target_, " cannot be begun: ", e.what());
+  try {
+    check_replaceable(target_);
+    check_replaceable(previous_);
+    fs::remove_all(staging_);
+    fs::remove_all(doomed(target_));
+    fs::create_directories(staging_);
+  } catch (const fs::filesystem_error& e) {
+    fail("checkpoint ", target_, " cannot be begun: ", e.what());
+  }
 }
 
 AtomicDirectory::~AtomicDirectory() {

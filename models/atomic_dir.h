@@ -1,20 +1,24 @@
-// models/atomic_dir.h -- a directory (a checkpoint) that is replaced whole: at every instant, whatever is killed and
-// whenever the power goes, a complete one is on disk.
+// models/atomic_dir.h -- a directory (a checkpoint) that is replaced whole: at every instant,
+// whatever is killed and whenever the power goes, a complete one is on disk.
 #pragma once
 #include <filesystem>
 #include <optional>
 
 namespace minim::models {
 
-/// How commit() swaps. `exchange` falls back to `two_renames` by itself where the file system cannot exchange.
+/// How commit() swaps. `exchange` falls back to `two_renames` by itself where the file system
+/// cannot exchange.
 enum class Swap { exchange, two_renames };
 
-/// Collects files in `target`.tmp and, at commit(), makes them `target`; what `target` was becomes `target`.prev. One
-/// writer at a time for one target.
+/// Collects files in `target`.tmp and, at commit(), makes them `target`; what `target` was becomes
+/// `target`.prev. The names `target`.tmp and `target`.old belong to this class: whatever bears them
+/// is removed. One writer at a time for one target.
 class AtomicDirectory {
  public:
-  /// Creates an empty staging directory (and the parents), after removing one that a killed run left.
-  /// @throws Error when `target` or `target`.prev exists but is not a checkpoint: it would be replaced and lost.
+  /// Creates an empty staging directory (and the parents), after removing one that a killed run
+  /// left.
+  /// @throws Error when `target` or `target`.prev exists but is not a checkpoint: it would be
+  /// replaced and lost.
   explicit AtomicDirectory(std::filesystem::path target, Swap swap = Swap::exchange);
   /// Removes the staging directory if it was not committed.
   ~AtomicDirectory();
@@ -34,8 +38,9 @@ class AtomicDirectory {
   bool committed_ = false;
 };
 
-/// The directory to resume from: `target` if its manifest verifies, else `target`.prev if that does; nullopt when neither
-/// exists. @throws Error with the reasons when there is something but nothing complete.
+/// The directory to resume from: `target` if its manifest verifies, else `target`.prev if that
+/// does; nullopt when neither exists. @throws Error with the reasons when there is something but
+/// nothing complete.
 std::optional<std::filesystem::path> newest_complete(const std::filesystem::path& target);
 
 }  // namespace minim::models

@@ -18,7 +18,8 @@ using Json = nlohmann::json;
 constexpr const char* kFormat = "minim-checkpoint";
 constexpr int kVersion = 1;
 
-/// FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv: each step is a bijection, so that one changed byte always shows.
+/// FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv: each step is a bijection, so that one changed
+/// byte always shows.
 std::string hash_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::array<char, 1 << 16> chunk;
@@ -64,7 +65,8 @@ void write_manifest(const fs::path& dir) {
   Json files = Json::object();
   for (const auto& entry : fs::recursive_directory_iterator(dir)) {
     if (entry.is_symlink() || (!entry.is_regular_file() && !entry.is_directory()))
-      fail("checkpoint ", dir, " holds ", entry.path(), ", which is neither a file nor a directory");
+      fail("checkpoint ", dir, " holds ", entry.path(),
+           ", which is neither a file nor a directory");
     const std::string name = entry.path().lexically_relative(dir).generic_string();
     if (entry.is_regular_file() && name != kManifestName) files[name] = entry_of(entry.path());
   }

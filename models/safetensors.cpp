@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "minim/models/read_file.h"
 
@@ -111,7 +113,8 @@ std::vector<int64_t> sizes(const std::string& name, const Json& entry, const cha
     return n.is_number_unsigned() && n.get<uint64_t>() <= uint64_t(INT64_MAX);
   };
   if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_size))
-    fail("'", name, "' has the ", key, " ", list.dump(), ": expected whole numbers from 0 to 2^63-1");
+    fail("'", name, "' has the ", key, " ", list.dump(),
+         ": expected whole numbers from 0 to 2^63-1");
   return list.get<std::vector<int64_t>>();
 }
 
@@ -228,9 +231,8 @@ void SafeTensors::parse() {
 }
 
 const Blob* SafeTensors::find(std::string_view name) const {
-  const auto at =
-      std::lower_bound(blobs_.begin(), blobs_.end(), name,
-                       [](const Blob& b, std::string_view n) { return b.name < n; });
+  const auto at = std::lower_bound(blobs_.begin(), blobs_.end(), name,
+                                   [](const Blob& b, std::string_view n) { return b.name < n; });
   return at != blobs_.end() && at->name == name ? &*at : nullptr;
 }
 

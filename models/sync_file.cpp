@@ -18,7 +18,8 @@ void sync_path(const fs::path& path) {
   const bool synced = file >= 0 && ::fsync(file) == 0;
   const int why = errno;
   if (file >= 0) ::close(file);
-  // Some network file systems cannot sync a directory and say EINVAL; there is nothing better to do there.
+  // Some network file systems cannot sync a directory and say EINVAL; there is nothing better to do
+  // there.
   if (!synced && !(file >= 0 && why == EINVAL && fs::is_directory(path)))
     fail(path, " cannot be synced to disk: ", std::strerror(why));
 }

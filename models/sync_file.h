@@ -5,7 +5,8 @@
 
 namespace minim::models {
 
-/// fsync of a file or a directory (for a directory: the names in it). @throws Error when that fails.
+/// fsync of a file or a directory (for a directory: the names in it). @throws Error when that
+/// fails.
 void sync_path(const std::filesystem::path& path);
 
 /// sync_path of everything below `dir` and of `dir` itself.
@@ -14,8 +15,9 @@ void sync_tree(const std::filesystem::path& dir);
 /// The directory that holds `path`: "." for a bare name.
 std::filesystem::path parent_of(const std::filesystem::path& path);
 
-/// Replaces `path` such that after a kill or a power loss it has either the old bytes or all the new ones: written to
-/// `path`.tmp, synced, renamed. @throws Error when it cannot be written; `path` is then as it was.
+/// Replaces `path` such that after a kill or a power loss it has either the old bytes or all the
+/// new ones: written to `path`.tmp, synced, renamed. @throws Error when it cannot be written;
+/// `path` is then as it was.
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 
 }  // namespace minim::models

@@ -12,7 +12,7 @@ layers=(
   'ops       ops/*'
   'autograd  autograd/*'
   'amp       amp/*'
-  'ops/call  ops/call.* ops/functional.*'
+  'ops/call  ops/call.* ops/functional.* ops/composite.* ops/methods.*'
   'optim     optim/*'
   'models    models/*'
   'minim.h   minim.h'
@@ -23,10 +23,10 @@ layers=(
 libraries=(
   'Eigen          ^(eigen3/)?(unsupported/)?Eigen/                              core/cpu/gemm*'
   'CUDA           ^(cuda|cublas|cudnn|nccl|cub/|thrust/|cooperative_groups)     *.cu *.cuh core/cuda/*'
-  'CLI11          ^CLI/                                                         tools/* models/*'
-  'toml++         ^toml(\+\+|plusplus)?[/.]                                     tools/* models/*'
-  'nlohmann-json  ^nlohmann/                                                    tools/* models/*'
-  'fmt            ^fmt/                                                         tools/* models/*'
+  'CLI11          ^CLI/                                                         tools/* models/* tests/*'
+  'toml++         ^toml(\+\+|plusplus)?[/.]                                     tools/* models/* tests/*'
+  'nlohmann-json  ^nlohmann/                                                    tools/* models/* tests/*'
+  'fmt            ^fmt/                                                         tools/* models/* tests/*'
 )
 
 matches() { # PATH PATTERNS: one of the patterns matches the path

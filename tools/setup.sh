@@ -7,7 +7,7 @@ set -euo pipefail
 
 # package=what it brings: a command, or a header (then it has a slash or a dot)
 needed=(
-  g++=g++
+  "g++=g++"
   cmake=cmake
   ninja-build=ninja
   libeigen3-dev=eigen3/Eigen/Core

@@ -1,7 +1,7 @@
 #include "minim/core/gemm.h"
 
 #include <algorithm>
-#include <array>
+#include <type_traits>
 
 #include "minim/core/allocator.h"
 #include "minim/core/convert.h"

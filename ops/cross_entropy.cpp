@@ -1,0 +1,156 @@
+#include "minim/ops/cross_entropy.h"
+
+#include "minim/ops/indices.h"
+#include "minim/ops/matrix.h"
+
+namespace minim::op {
+namespace {
+
+/// Position r's logits and target.
+template <class A>
+struct Positions {
+  const Arg& logits;
+  CrossEntropy::Attrs attrs;
+  Indices target;
+  Index classes, grain;
+  Strides steps;
+
+  explicit Positions(const OpArgs& args)
+      : logits(args.in[0]),
+        attrs(args.attrs.as<CrossEntropy::Attrs>()),
+        target(args.in[1]),
+        classes(logits.shape[logits.shape.rank() - 1]),
+        grain(std::max<Index>(1, 4096 / std::max<Index>(1, classes))),
+        steps(leading(logits.strides, 1)) {}
+  bool counts(Index r) const { return target[r] != attrs.ignore_index; }
+  const A* load(Index r, A* buffer) const {
+    const Index at = offset_of(r, leading(logits.shape, 1), steps);
+    return load_run(advance(logits.data, logits.dtype, at), logits.dtype,
+                    logits.strides[steps.rank()], classes, buffer);
+  }
+};
+
+template <class A>
+struct RowLoss {
+  A loss, lse;
+};
+
+template <class A>
+RowLoss<A> row_loss(const A* x, Index n, Index target, A smoothing) {
+  const A largest = max16<A>(n, [=](Index j) { return x[j]; });
+  const A log_sum = math::log(sum16<A>(n, [=](Index j) { return math::exp(x[j] - largest); }));
+  A loss = (largest - x[target]) + log_sum;
+  if (smoothing > A(0)) {
+    const A mean = sum16<A>(n, [=](Index j) { return largest - x[j]; }) / A(n) + log_sum;
+    loss = (A(1) - smoothing) * loss + smoothing * mean;
+  }
+  return {loss, largest + log_sum};
+}
+
+template <class A>
+void forward_in(OpArgs& args) {
+  const Positions<A> p(args);
+  p.target.check("cross_entropy", "target", p.classes, p.attrs.ignore_index);
+  const Index rows = p.target.size();
+  Scratch<A> losses{size_t(rows)};
+  A* lse = static_cast<A*>(args.out[1].data);
+  parallel_for(rows, p.grain, [&](Index begin, Index end) {
+    Scratch<A> buffer{size_t(p.classes)};
+    for (Index r = begin; r < end; ++r) {
+      RowLoss<A> row{};
+      if (p.counts(r))
+        row =
+            row_loss(p.load(r, buffer.data()), p.classes, p.target[r], A(p.attrs.label_smoothing));
+      losses[size_t(r)] = row.loss;
+      lse[r] = row.lse;
+    }
+  });
+  Index valid = 0;
+  for (Index r = 0; r < rows; ++r) valid += p.counts(r);
+  *static_cast<A*>(args.out[2].data) = A(valid);
+  const Arg& out = args.out[0];
+  if (p.attrs.reduction == Reduction::none)
+    return store_run(out.data, out.dtype, 1, rows, losses.data());
+  A total = sum16<A>(rows, [&](Index r) { return losses[size_t(r)]; });
+  if (p.attrs.reduction == Reduction::mean) total /= A(std::max<Index>(1, valid));
+  store_run(out.data, out.dtype, 1, 1, &total);
+}
+
+/// d = scale * (softmax(x) - smoothed target)
+template <class A>
+void row_gradient(const A* x, Index n, Index target, A smoothing, A lse, A scale, A* d) {
+  const A uniform = smoothing / A(n);
+#pragma GCC ivdep
+  for (Index j = 0; j < n; ++j) d[j] = scale * (math::exp(x[j] - lse) - uniform);
+  d[target] = scale * (math::exp(x[target] - lse) - uniform - (A(1) - smoothing));
+}
+
+template <class A>
+void backward_in(OpArgs& args) {
+  const Positions<A> p(args);
+  const Arg &g = args.grad_out[0], &to = args.grad_in[0];
+  const A* lse = static_cast<const A*>(args.out[1].data);
+  const A valid = std::max(A(1), *static_cast<const A*>(args.out[2].data));
+  auto slope = [&](Index r) {
+    A buffer;
+    const Index at = offset_of(p.attrs.reduction == Reduction::none ? r : 0, g.shape, g.strides);
+    const A slope = *load_run(advance(g.data, g.dtype, at), g.dtype, 1, 1, &buffer);
+    return p.attrs.reduction == Reduction::mean ? slope / valid : slope;
+  };
+  parallel_for(p.target.size(), p.grain, [&](Index begin, Index end) {
+    Scratch<A> buffer(2 * size_t(p.classes));
+    for (Index r = begin; r < end; ++r) {
+      void* row = advance(to.data, to.dtype, r * p.classes);
+      A* d = to.dtype == dtype_for<A>() ? static_cast<A*>(row) : buffer.data() + p.classes;
+      if (p.counts(r))
+        row_gradient(p.load(r, buffer.data()), p.classes, p.target[r], A(p.attrs.label_smoothing),
+                     lse[r], slope(r), d);
+      else
+        std::fill(d, d + p.classes, A(0));
+      store_run(row, to.dtype, 1, p.classes, d);
+    }
+  });
+}
+
+}  // namespace
+
+void CrossEntropy::infer(OpArgs& args) {
+  const Shape &logits = args.in[0].shape, &target = args.in[1].shape;
+  if (logits.rank() == 0 || !(leading(logits, 1) == target))
+    fail("[cross_entropy] target ", target, " does not fit logits ", logits,
+         ": logits are (..., classes), target (...)");
+  const Attrs& attrs = args.attrs.as<Attrs>();
+  if (!(attrs.label_smoothing >= 0 && attrs.label_smoothing <= 1))
+    fail("[cross_entropy] label_smoothing must be in [0, 1], not ", attrs.label_smoothing);
+  args.out[0].shape = attrs.reduction == Reduction::none ? target : Shape{};
+  args.out[1].shape = target;
+  args.out[2].shape = Shape{};
+}
+
+void CrossEntropy::forward(OpArgs& args) {
+  compute_in(args.dtype) == Compute::f64 ? forward_in<double>(args) : forward_in<float>(args);
+}
+
+void CrossEntropy::backward(OpArgs& args) {
+  compute_in(args.dtype) == Compute::f64 ? backward_in<double>(args) : backward_in<float>(args);
+}
+
+std::vector<Example> CrossEntropy::examples() {
+  std::vector<Example> list;
+  auto add = [&](const Shape& target, Index classes, Attrs attrs) {
+    Shape logits = target;
+    logits.push_back(classes);
+    list.push_back({{logits, target}, minim::Attrs(attrs), classes});
+  };
+  for (Reduction reduction : {Reduction::mean, Reduction::sum, Reduction::none})
+    for (double smoothing : {0.0, 0.1}) add({4}, 5, {smoothing, -100, reduction});
+  add({2, 3}, 7, {});
+  add({}, 3, {});                        // one position
+  add({6}, 3, {0, 1, Reduction::mean});  // class 1 is ignored
+  add({6}, 3, {0.2, 1, Reduction::none});
+  add({3}, 1, {});
+  add({0}, 4, {});
+  return list;
+}
+
+}  // namespace minim::op

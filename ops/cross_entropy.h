@@ -1,0 +1,32 @@
+// -log softmax(logits)[target], with logits (..., C) and class numbers target (...). Targets equal
+// to ignore_index count neither in the sum nor in the mean; when all are ignored the loss is 0 and
+// so is its gradient. The loss is computed and returned in fp32 (f64 for f64), whatever the logits'
+// dtype. Label smoothing: (1 - s) nll + s * mean over C of -log p (Szegedy et al., 2016).
+// @throws Error where the shapes do not fit, or naming the value, its position and the valid range
+// of a wrong target.
+#pragma once
+#include "minim/ops/loss_struct.h"
+#include "minim/ops/op_struct.h"
+
+namespace minim::op {
+
+struct CrossEntropy {
+  static constexpr std::array operands{Operand{"logits"},
+                                       Operand{"target", Accepts::integer, Domain::index}};
+  static constexpr Result result = Result::f32;
+  static constexpr int n_outputs =
+      3;  ///< loss; log-sum-exp (...) and the number of targets that count, both for backward
+  static constexpr int returned = 1;
+  static constexpr Saves saves{.inputs = 0b11, .outputs = 0b110};
+  struct Attrs {
+    double label_smoothing = 0;
+    Index ignore_index = -100;
+    Reduction reduction = Reduction::mean;
+  };
+  static void infer(OpArgs& args);
+  static void forward(OpArgs& args);
+  static void backward(OpArgs& args);
+  static std::vector<Example> examples();
+};
+
+}  // namespace minim::op

@@ -1,0 +1,89 @@
+// The p-norm over axes, (sum |x|^p)^(1/p) for p > 0; the largest |x| for p = inf. Values are
+// divided by the largest one first, so that no power overflows or vanishes where the norm itself
+// fits. The gradient at a zero vector is 0, and of p = inf it goes to the first largest element.
+// @throws Error unless p > 0.
+#pragma once
+#include "minim/ops/max.h"
+
+namespace minim::op {
+
+struct Norm {
+  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::off_zero}};
+  static constexpr std::array outputs{Along::each};
+  static constexpr Saves saves{.inputs = 0b1};
+  struct Attrs {
+    Dims axes{};  ///< none: all
+    bool keepdim = false;
+    double p = 2;
+  };
+  static uint32_t axes(const Attrs& attrs, int rank) { return axis_mask(attrs.axes, rank, "norm"); }
+  static void check(OpArgs& args) {
+    if (double p = args.attrs.as<Attrs>().p; !(p > 0))
+      fail("[norm] p is ", p, "; it must be positive, or inf for the largest |x|");
+  }
+
+  template <class A>
+  MINIM_HD static A power(A x, double p) {
+    return p == 2 ? x * x : p == 1 ? x : math::pow(x, A(p));
+  }
+  /// The largest |x|.
+  template <class A, class Lane>
+  MINIM_HD static A largest(Lane lane, const A* x) {
+    return lane.n == 0 ? A(0) : lane.template max<A>([=](Index j) { return math::fabs(x[j]); });
+  }
+  /// The norm over the largest |x|, in [1, n^(1/p)].
+  template <class A, class Lane>
+  MINIM_HD static A ratio(Lane lane, double p, const A* x, A top) {
+    const A sum = lane.template sum<A>([=](Index j) { return power(math::fabs(x[j]) / top, p); });
+    return p == 2 ? math::sqrt(sum) : p == 1 ? sum : math::pow(sum, A(1 / p));
+  }
+  template <class A>
+  MINIM_HD static bool is_ordinary(A top) {
+    return top > A(0) && top <= std::numeric_limits<A>::max();
+  }
+  template <class A, class Lane>
+  MINIM_HD static void forward(Lane lane, const Attrs& attrs, const A* const* x, A* const* y) {
+    A norm = largest(lane, x[0]);  // also the norm where it is 0, inf or NaN
+    if (is_ordinary(norm) && attrs.p <= std::numeric_limits<double>::max())
+      norm *= ratio(lane, attrs.p, x[0], norm);
+    A* to = y[0];
+    lane.once([=] { to[0] = norm; });
+  }
+  template <class A, class Lane>
+  MINIM_HD static void vjp(Lane lane, const Attrs& attrs, const A* const* x, const A* const*,
+                           const A* const* g, A* const* d) {
+    const A *row = x[0], top = largest(lane, row), from = g[0][0];
+    A* to = d[0];
+    const double p = attrs.p;
+    auto sign = [=](Index j) { return row[j] > A(0) ? A(1) : row[j] < A(0) ? A(-1) : row[j]; };
+    if (top == A(0)) {
+      lane.each([=](Index j) { to[j] = A(0); });
+    } else if (p > std::numeric_limits<double>::max()) {
+      const Index n = lane.n;
+      const Index first = n - lane.template max<Index>([=](Index j) {
+        return math::fabs(row[j]) == top ? n - j : Index{0};
+      });
+      lane.each([=](Index j) { to[j] = j == first ? from * sign(j) : A(0); });
+    } else {
+      const A r = ratio(lane, p, row, top);
+      lane.each([=](Index j) {
+        const A share = math::fabs(row[j]) / top / r;
+        to[j] = share == A(0) ? A(0)
+                              : from * sign(j) *
+                                    (p == 2   ? share
+                                     : p == 1 ? A(1)
+                                              : math::pow(share, A(p - 1)));
+      });
+    }
+  }
+  static std::vector<Example> examples() {
+    std::vector<Example> list;
+    for (double p : {2.0, 1.0, 3.0, std::numeric_limits<double>::infinity()}) {
+      for (const Example& e : reduce_examples<Norm>(true, {.p = p})) list.push_back(e);
+      add_single<Norm>(list, {.p = p});
+    }
+    return list;
+  }
+};
+
+}  // namespace minim::op

@@ -1,0 +1,98 @@
+// ops/reduce_struct.h -- what reductions over axes share: `axes` names them (none means all of
+// them) and `keepdim` leaves each as an axis of size 1.
+#pragma once
+#include "minim/ops/op_struct.h"
+
+namespace minim::op {
+
+/// The attributes of a reduction that has no others.
+struct Axes {
+  Dims axes{};  ///< none: all
+  bool keepdim = false;
+};
+
+/// The axes as bits. @throws Error naming the op for an axis that is out of range or named twice.
+inline uint32_t axis_mask(const Dims& axes, int rank, const char* op) {
+  if (axes.rank() == 0) return (uint32_t{1} << rank) - 1;
+  uint32_t mask = 0;
+  for (Index axis : axes) {
+    uint32_t bit = uint32_t{1} << normalize_axis(axis, rank, op);
+    if (mask & bit) fail("[", op, "] axis ", axis, " is named twice in ", axes);
+    mask |= bit;
+  }
+  return mask;
+}
+
+inline Shape reduced_shape(const Shape& x, uint32_t mask, bool keepdim) {
+  Shape out;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (!(mask >> i & 1))
+      out.push_back(x[i]);
+    else if (keepdim)
+      out.push_back(1);
+  }
+  return out;
+}
+
+/// How many elements each result is made from.
+inline Index reduced_count(const Shape& x, uint32_t mask) { return cpu::Rows(x, mask).n; }
+
+/// @throws Error where a result would be made from no elements at all.
+inline void check_not_empty(const OpArgs& args, uint32_t mask, const char* op) {
+  if (reduced_count(args.in[0].shape, mask) == 0)
+    fail("[", op, "] of no elements: the reduced axes of ", args.in[0].shape, " hold none");
+}
+
+/// A reduced argument, seen at x's full shape: its strides are 0 along the reduced axes.
+inline Arg spread(Arg reduced, const Shape& x, uint32_t mask) {
+  reduced.strides = cpu::over_rows(reduced, Along::each, cpu::Rows(x, mask));
+  reduced.shape = x;
+  return reduced;
+}
+
+/// The same with the reduced axes as 1: what sum_to sums into.
+inline Arg keep_axes(const Arg& reduced, const Shape& x, uint32_t mask) {
+  Arg out = spread(reduced, x, mask);
+  out.shape = reduced_shape(x, mask, true);
+  return out;
+}
+
+template <class Op>
+Example reduce_example(const Shape& shape, const typename Op::Attrs& attrs) {
+  return {{shape}, Attrs(attrs), 0};
+}
+
+/// One operand of every shape that matters, under every choice of axes. `vary` may set further
+/// attributes.
+/// @param empty also reductions of no elements
+template <class Op>
+std::vector<Example> reduce_examples(bool empty, typename Op::Attrs attrs = {}) {
+  std::vector<Example> list;
+  auto add = [&](Shape shape, Dims axes, bool keepdim = false) {
+    attrs.axes = axes;
+    attrs.keepdim = keepdim;
+    list.push_back(reduce_example<Op>(shape, attrs));
+  };
+  add({37}, {});
+  add({3, 5}, {-1});
+  add({3, 5}, {0}, true);
+  add({2, 3, 4}, {});
+  add({2, 3, 4}, {}, true);
+  add({2, 3, 4}, {0, 2});
+  add({2, 3, 4}, {1}, true);
+  add({1, 7, 1}, {0, 1});
+  add({0, 3}, {1});
+  if (empty) add({0}, {});
+  if (empty) add({0, 3}, {0}, true);
+  return list;
+}
+
+/// The shapes whose results are made from one element.
+template <class Op>
+void add_single(std::vector<Example>& list, typename Op::Attrs attrs = {}) {
+  for (const Shape& shape : {Shape{}, Shape{1}}) list.push_back(reduce_example<Op>(shape, attrs));
+  attrs.axes = {1};
+  list.push_back(reduce_example<Op>({3, 1}, attrs));
+}
+
+}  // namespace minim::op

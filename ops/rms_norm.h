@@ -1,0 +1,47 @@
+// x / sqrt(mean(x^2) + eps) * weight over the last axis (Zhang and Sennrich, 2019). The mean and
+// eps are fp32 (f64 for f64). eps is 1e-6 in every dtype, as published models use it; PyTorch's
+// default is the dtype's own epsilon.
+#pragma once
+#include "minim/ops/norm_struct.h"
+
+namespace minim::op {
+
+struct RmsNorm {
+  static constexpr std::array operands{
+      Operand{"x"}, Operand{.name = "weight", .optional = true, .along = Along::shared}};
+  static constexpr std::array outputs{
+      Along::row, Along::each};  // y, and for backward: 1 / sqrt(mean(x^2) + eps)
+  static constexpr int returned = 1;
+  static constexpr Saves saves{.inputs = 0b11, .outputs = 0b10};
+  struct Attrs {
+    double eps = 1e-6;
+  };
+  static uint32_t axes(const Attrs&, int rank) { return last_axis(rank, "rms_norm"); }
+  static void check(OpArgs& args) { check_parameters(args, operands, "rms_norm"); }
+
+  template <class A, class Lane>
+  MINIM_HD static void forward(Lane lane, const Attrs& attrs, const A* const* x, A* const* y) {
+    const A *row = x[0], *weight = x[1];
+    A *to = y[0], *kept = y[1];
+    const A squares = lane.template sum<A>([=](Index j) { return row[j] * row[j]; });
+    const A scale = math::rsqrt(squares / A(lane.n) + A(attrs.eps));
+    lane.each([=](Index j) { to[j] = weight ? row[j] * scale * weight[j] : row[j] * scale; });
+    lane.once([=] { kept[0] = scale; });
+  }
+  template <class A, class Lane>
+  MINIM_HD static void vjp(Lane lane, const Attrs&, const A* const* x, const A* const* y,
+                           const A* const* g, A* const* d) {
+    const A *row = x[0], *weight = x[1], *from = g[0], scale = y[1][0];
+    A *dx = d[0], *dweight = d[1];
+    auto g_normal = [=](Index j) { return weight ? from[j] * weight[j] : from[j]; };
+    if (dx) {
+      const A along =
+          lane.template sum<A>([=](Index j) { return g_normal(j) * (row[j] * scale); }) / A(lane.n);
+      lane.each([=](Index j) { dx[j] = scale * (g_normal(j) - row[j] * scale * along); });
+    }
+    if (dweight) lane.each([=](Index j) { dweight[j] = from[j] * (row[j] * scale); });
+  }
+  static std::vector<Example> examples() { return norm_examples<RmsNorm>(1); }
+};
+
+}  // namespace minim::op

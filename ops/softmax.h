@@ -1,0 +1,58 @@
+// exp(x) / sum(exp(x)) along an axis. A row of nothing but -inf (all masked) gives zeros with the
+// gradient 0, not NaN.
+#pragma once
+#include "minim/ops/op_struct.h"
+
+namespace minim::op {
+
+struct Softmax {
+  static constexpr std::array operands{Operand{"x"}};
+  static constexpr std::array outputs{Along::row};
+  static constexpr Saves saves{.outputs = 0b1};
+  struct Attrs {
+    Index dim = -1;
+  };
+  static uint32_t axes(const Attrs& attrs, int rank) {
+    return rank == 0 ? 0 : uint32_t{1} << normalize_axis(attrs.dim, rank, "softmax");
+  }
+  template <class A, class Lane>
+  MINIM_HD static void forward(Lane lane, const Attrs&, const A* const* x, A* const* y) {
+    if (lane.n == 0) return;
+    const A* row = x[0];
+    A* to = y[0];
+    const A top = lane.template max<A>([=](Index j) { return row[j]; });
+    if (top == -std::numeric_limits<A>::infinity())
+      return lane.each([=](Index j) { to[j] = A(0); });
+    const A sum = lane.template sum<A>([=](Index j) { return math::exp(row[j] - top); });
+    lane.each([=](Index j) { to[j] = math::exp(row[j] - top) / sum; });
+  }
+  template <class A, class Lane>
+  MINIM_HD static void vjp(Lane lane, const Attrs&, const A* const*, const A* const* y,
+                           const A* const* g, A* const* d) {
+    const A *result = y[0], *from = g[0];
+    A* to = d[0];
+    const A dot = lane.template sum<A>([=](Index j) { return from[j] * result[j]; });
+    lane.each([=](Index j) { to[j] = result[j] * (from[j] - dot); });
+  }
+  static std::vector<Example> examples() { return row_examples<Softmax>(); }
+  /// Every kind of row, along every axis. For ops whose attribute is `dim`.
+  template <class Op>
+  static std::vector<Example> row_examples() {
+    std::vector<Example> list;
+    auto add = [&](Shape shape, Index dim) {
+      list.push_back({{shape}, minim::Attrs(typename Op::Attrs{dim}), 0});
+    };
+    add({}, -1);
+    add({1}, 0);
+    add({0}, 0);
+    add({37}, -1);
+    add({3, 5}, 0);
+    add({2, 3, 4}, 1);
+    add({2, 3, 4}, -1);
+    add({2, 1}, 1);
+    add({0, 3}, -1);
+    return list;
+  }
+};
+
+}  // namespace minim::op

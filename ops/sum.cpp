@@ -1,0 +1,38 @@
+#include "minim/ops/sum.h"
+
+#include "minim/ops/reduce_struct.h"
+
+namespace minim::op {
+namespace {
+
+uint32_t mask_of(const OpArgs& args) {
+  return axis_mask(args.attrs.as<Sum::Attrs>().axes, args.in[0].shape.rank(), "sum");
+}
+
+}  // namespace
+
+void Sum::infer(OpArgs& args) {
+  const auto& attrs = args.attrs.as<Attrs>();
+  DType own = is_floating(args.dtype) ? args.dtype : DType::i64;
+  args.out[0].dtype = attrs.dtype.value_or(own);
+  args.out[0].shape = reduced_shape(args.in[0].shape, mask_of(args), attrs.keepdim);
+  if (is_floating(own) && !is_floating(args.out[0].dtype))
+    fail("[sum] of ", name_of(own), " with dtype ", name_of(args.out[0].dtype),
+         ": convert x first, x.to(dtype)");
+}
+
+void Sum::forward(OpArgs& args) {
+  sum_to(args.in[0], keep_axes(args.out[0], args.in[0].shape, mask_of(args)));
+}
+
+void Sum::backward(OpArgs& args) {
+  copy(spread(args.grad_out[0], args.in[0].shape, mask_of(args)), args.grad_in[0]);
+}
+
+std::vector<Example> Sum::examples() {
+  std::vector<Example> list = reduce_examples<Sum>(true);
+  add_single<Sum>(list);
+  return list;
+}
+
+}  // namespace minim::op

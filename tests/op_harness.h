@@ -1,0 +1,46 @@
+// tests/op_harness.h -- the tests that every row of the table gets without anyone writing them.
+// Each runs over the row's examples and returns what is wrong, in words; an empty list is a pass.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "minim/ops/op.h"
+
+namespace minim::test {
+
+using Findings = std::vector<std::string>;
+
+/// Every element of every floating operand against central differences in f64, through call() and
+/// the tape, within 1e-8 * (1 + |difference|). A row without backward must refuse operands that
+/// require gradients.
+Findings check_gradients(const OpRow& row);
+
+/// f32, f16 and bf16: the f64 result of the same inputs rounded once, within half an ulp of the
+/// output's dtype and c * 2^-24 * (|y| + sum |x_k| * max(1, |dy/dx_k|)), summed over the operand
+/// elements that y depends on. The gradients in the same way, with c + 1 (one more for sums over
+/// broadcast axes) and sum |g_i| * max(1, |dy_i/dx|); the f64 gradient is taken at the rounded
+/// outputs, as far as backward reads them.
+Findings check_dtypes(const OpRow& row);
+
+/// Under f16 and bf16, policies torch and lean: the dtype that the row promises, and the bits of
+/// manual casts, forward and backward; gradients of leaves are f32; f64 is left alone; banned rows
+/// refuse, naming what to use.
+Findings check_autocast(const OpRow& row);
+
+/// Transposed, stepped and expanded operands and cotangents give the bits of their dense copies,
+/// forward and backward.
+Findings check_layouts(const OpRow& row);
+
+/// Backward reads nothing that row.saves does not list, and needs each thing that it lists.
+Findings check_saves(const OpRow& row);
+
+/// 1, 2 and 4 threads give the same bits, on examples scaled up until there is work for them.
+Findings check_threads(const OpRow& row);
+
+/// Has examples, says why, has an error constant >= 0, and a name that no other row has.
+Findings check_description(const OpRow& row);
+
+/// All of the above.
+Findings check_all(const OpRow& row);
+
+}  // namespace minim::test

@@ -1,0 +1,139 @@
+// Every row of the table gets these tests, each under a name of its own; so does every row
+// registered at run time.
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "minim/ops/row.h"
+#include "minim/tests/op_harness.h"
+
+using namespace minim;
+using namespace minim::test;
+
+namespace {
+
+void expect_none(const Findings& findings) {
+  constexpr size_t kShown = 10;
+  for (size_t i = 0; i < std::min(kShown, findings.size()); ++i) FAIL_CHECK(findings[i]);
+  if (findings.size() > kShown) FAIL_CHECK("... and ", findings.size() - kShown, " more");
+  CHECK(findings.empty());
+}
+
+}  // namespace
+
+#define OP(name, ...)                                                                              \
+  TEST_CASE("op " #name ": gradient matches finite differences (f64)") {                           \
+    expect_none(check_gradients(Op::name));                                                        \
+  }                                                                                                \
+  TEST_CASE("op " #name ": every dtype is the f64 result rounded once") {                          \
+    expect_none(check_dtypes(Op::name));                                                           \
+  }                                                                                                \
+  TEST_CASE("op " #name ": autocast follows the row") { expect_none(check_autocast(Op::name)); }   \
+  TEST_CASE("op " #name ": strides do not change a bit") { expect_none(check_layouts(Op::name)); } \
+  TEST_CASE("op " #name ": backward reads what it saves, all of it and nothing else") {            \
+    expect_none(check_saves(Op::name));                                                            \
+  }                                                                                                \
+  TEST_CASE("op " #name ": threads do not change a bit") { expect_none(check_threads(Op::name)); } \
+  TEST_CASE("op " #name ": the row says what it must") { expect_none(check_description(Op::name)); }
+#include "minim/ops/ops.def"
+#undef OP
+
+namespace {
+
+/// x^2, right in everything.
+struct Square : Unary<Square> {
+  static constexpr Saves saves{.inputs = 0b1};
+  template <class A>
+  MINIM_HD static A forward(A x) {
+    return x * x;
+  }
+  template <class A>
+  MINIM_HD static A slope(A x, A) {
+    return 2 * x;
+  }
+};
+struct SteepSquare : Square {
+  template <class A>
+  MINIM_HD static void vjp(A g, A, A x, A* d) {
+    d[0] = g * A(1.01) * (2 * x);
+  }
+};
+struct ForgetfulSquare : Square {
+  static constexpr Saves saves{};
+};
+struct GreedySquare : Square {
+  static constexpr Saves saves{.inputs = 0b1, .outputs = 0b1};
+};
+struct CoarseSquare : Square {  // computes in 16 bits: rounds twice
+  template <class A>
+  MINIM_HD static A forward(A x) {
+    return x * A(float(bf16(float(x))));
+  }
+};
+
+template <class F>
+constexpr OpRow row_of(const char* name) {
+  return make_row<F>(name, Cast::keep, Cast::keep, 1, "for the tests of the harness");
+}
+
+}  // namespace
+
+TEST_CASE("harness: a right row has no findings") {
+  static constexpr OpRow row = row_of<Square>("right_square");
+  expect_none(check_gradients(row));
+  expect_none(check_saves(row));
+}
+
+TEST_CASE("harness: a slope one percent off is caught") {
+  static constexpr OpRow row = row_of<SteepSquare>("steep_square");
+  CHECK_FALSE(check_gradients(row).empty());
+}
+
+TEST_CASE("harness: reading an unsaved operand is caught") {
+  static constexpr OpRow row = row_of<ForgetfulSquare>("forgetful_square");
+  CHECK_FALSE(check_saves(row).empty());
+}
+
+TEST_CASE("harness: saving what backward does not read is caught") {
+  static constexpr OpRow row = row_of<GreedySquare>("greedy_square");
+  CHECK_FALSE(check_saves(row).empty());
+}
+
+TEST_CASE("harness: rounding inside an op is caught") {
+  static constexpr OpRow row = row_of<CoarseSquare>("coarse_square");
+  CHECK_FALSE(check_dtypes(row).empty());
+}
+
+TEST_CASE("harness: a row without a reason, or with a negative error, is caught") {
+  OpRow row = row_of<Square>("silent_square");
+  row.why = "";
+  CHECK_FALSE(check_description(row).empty());
+  row.why = "said";
+  CHECK(check_description(row).empty());
+  row.error = -1;
+  CHECK_FALSE(check_description(row).empty());
+}
+
+TEST_CASE("harness: a row registered by a user program gets the same tests") {
+  static constexpr OpRow row = row_of<Square>("users_square");
+  register_op(row);
+  CHECK(all_ops().back() == &row);
+  CHECK_THROWS_WITH_AS(register_op(row), doctest::Contains("already"), Error);
+  std::set<const OpRow*> built_in;
+#define OP(name, ...) built_in.insert(&Op::name);
+#include "minim/ops/ops.def"
+#undef OP
+  int others = 0;
+  for (const OpRow* op : all_ops())
+    if (!built_in.contains(op)) {
+      expect_none(check_all(*op));
+      ++others;
+    }
+  CHECK(others >= 1);
+}
+
+TEST_CASE("a row that does not say why its cast is what it is cannot be registered") {
+  OpRow row = row_of<Square>("unexplained_square");
+  row.why = nullptr;
+  CHECK_THROWS_WITH_AS(register_op(row), doctest::Contains("does not say why"), Error);
+}

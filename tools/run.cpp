@@ -1,0 +1,140 @@
+#include "minim/tools/run.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fmt/format.h>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "minim/core/parallel.h"
+#include "minim/models/atomic_dir.h"
+#include "minim/models/run_log.h"
+#include "minim/models/sync_file.h"
+#include "minim/tools/signals.h"
+#include "minim/tools/trainer.h"
+
+namespace minim {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// A run that is there already keeps its files: its directory gets the first free number.
+void move_aside(const fs::path& dir, std::ostream& out) {
+  if (!fs::exists(dir / "config.toml") && !fs::exists(dir / "checkpoint")) return;
+  int n = 1;
+  while (fs::exists(dir.string() + "." + std::to_string(n))) ++n;
+  fs::path aside = dir.string() + "." + std::to_string(n);
+  fs::rename(dir, aside);
+  out << fmt::format("{} held a run already; it is now {}\n", dir.string(), aside.string());
+}
+
+nlohmann::ordered_json record_of(const StepReport& r) {
+  nlohmann::ordered_json j{{"step", r.step},          {"loss", r.loss},
+                           {"lr", r.lr},              {"grad_norm", r.grad_norm},
+                           {"clipped", r.clipped_norm}, {"scale", r.scale},
+                           {"skipped", r.skipped},    {"max_logit", r.max_logit},
+                           {"tokens_per_second", r.tokens_per_second}};
+  if (r.has_floor) j["above_floor"] = r.above_floor;
+  return j;
+}
+
+std::string summary_json(const Summary& s) {
+  nlohmann::ordered_json j{{"steps", s.steps},
+                           {"train_loss", s.train_loss},
+                           {"val_loss", s.val_loss},
+                           {"val_tokens", s.val_tokens},
+                           {"tokens_per_second", s.tokens_per_second},
+                           {"skipped_steps", s.skipped_steps},
+                           {"final_scale", s.final_scale},
+                           {"precision", s.precision},
+                           {"params", s.params},
+                           {"peak_bytes", s.peak_bytes},
+                           {"underflow_share", s.underflow_share},
+                           {"finished", s.finished}};
+  if (s.floor) {
+    j["floor"] = *s.floor;
+    j["val_above_floor"] = s.val_loss - *s.floor;
+  }
+  return j.dump(2) + "\n";
+}
+
+}  // namespace
+
+Summary run_training(const TrainPlan& plan, std::ostream& out) {
+  const TrainConfig& c = plan.config;
+  device_named(c.run.device);
+  set_threads(int(c.run.threads));
+  memory::reset_peak();
+  Trainer trainer(c);
+  fs::path dir = c.run.out;
+  bool resumed = !c.resume.empty();
+  if (resumed) trainer.resume(c.resume);
+  if (!resumed || fs::weakly_canonical(c.resume) != fs::weakly_canonical(dir)) move_aside(dir, out);
+  fs::create_directories(dir);
+  models::write_file_atomically(dir / "config.toml", to_toml(plan));
+  models::truncate_to_step(dir / "log.jsonl", trainer.step_count());
+  models::RunLog log(dir / "log.jsonl");
+  catch_stop_signals();
+
+  out << fmt::format("{} parameters, {}, {} training and {} validation tokens of {}\n", trainer.model().numel(),
+                     amp::describe(trainer.precision()), trainer.data().train.size(), trainer.data().val.size(),
+                     trainer.data().source);
+  if (resumed) out << fmt::format("resumed at step {}\n", trainer.step_count());
+  out.flush();
+
+  Summary s{.params = trainer.model().numel(), .floor = trainer.floor(), .precision = c.amp.precision};
+  Progress progress(out, is_terminal(STDOUT_FILENO) && &out == &std::cout, c.run.log_every);
+  int64_t first = trainer.step_count(), saved = resumed ? first : -1;
+  double training_seconds = 0;
+  while (trainer.step_count() < c.train.steps && !stop_requested()) {
+    auto start = Clock::now();
+    StepReport report = trainer.step();
+    training_seconds += seconds_since(start);
+    int64_t done = report.step - first;
+    s.train_loss = report.loss;
+    s.tokens_per_second = report.tokens_per_second = double(done * trainer.tokens_per_step()) / training_seconds;
+    report.steps = c.train.steps;
+    report.seconds_left = training_seconds / double(done) * double(c.train.steps - report.step);
+    progress.report(report);
+    bool last = report.step == c.train.steps;
+    if (report.step % c.run.log_every == 0 || last) log.append(record_of(report));
+    if (c.run.eval_every > 0 && report.step % c.run.eval_every == 0 && !last) {
+      models::Evaluation e = trainer.evaluate();
+      log.append({{"step", report.step}, {"val_loss", e.loss}});
+      progress.note(fmt::format("step {}: validation loss {:.4f}{}", report.step, e.loss,
+                                s.floor ? fmt::format(" ({:.4f} above the floor)", e.loss - *s.floor) : ""));
+    }
+    if (c.run.checkpoint_every > 0 && report.step % c.run.checkpoint_every == 0) {
+      trainer.save(dir);
+      saved = report.step;
+    }
+  }
+  if (saved != trainer.step_count()) trainer.save(dir);
+  s.finished = trainer.step_count() >= c.train.steps;
+  s.steps = trainer.step_count();
+  s.skipped_steps = trainer.skipped();
+  s.final_scale = trainer.scaler().get_scale();
+  s.underflow_share = trainer.underflow().share();
+  s.peak_bytes = memory::stats().total.peak;
+  if (!s.finished) {
+    progress.note(fmt::format("stopped and saved at step {}; go on with: minim train --resume {}", s.steps, dir.string()));
+    return s;
+  }
+  models::Evaluation e = trainer.evaluate();
+  s.val_loss = e.loss;
+  s.val_tokens = e.tokens;
+  log.append({{"step", s.steps}, {"val_loss", e.loss}});
+  models::write_file_atomically(dir / "summary.json", summary_json(s));
+  progress.note(fmt::format("validation loss {:.4f} over {} tokens{}; {:.0f} tokens/s; {} skipped steps; written to {}", e.loss,
+                            e.tokens, s.floor ? fmt::format(" ({:.4f} above the floor)", e.loss - *s.floor) : "",
+                            s.tokens_per_second, s.skipped_steps, dir.string()));
+  return s;
+}
+
+}  // namespace minim

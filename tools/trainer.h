@@ -1,0 +1,79 @@
+// tools/trainer.h -- one training run: the loop's body, its counters, and its checkpoints. Everything that a step does is a
+// function of (weights, optimizer, scaler, step number, seed), so a resumed run repeats the interrupted one bit for bit.
+#pragma once
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "minim/amp/grad_scaler.h"
+#include "minim/amp/precision.h"
+#include "minim/core/probe.h"
+#include "minim/models/dataset.h"
+#include "minim/models/gpt.h"
+#include "minim/models/language_model.h"
+#include "minim/optim/optimizer.h"
+#include "minim/tools/config.h"
+#include "minim/tools/terminal.h"
+
+namespace minim {
+
+/// Counts what rounding gradients to 16 bits loses: entries that were not 0 in fp32 and are 0 as stored.
+class UnderflowProbe : public Probe {
+ public:
+  void stored_half(int64_t nonzero, int64_t lost) override {
+    nonzero_.fetch_add(nonzero, std::memory_order_relaxed);
+    lost_.fetch_add(lost, std::memory_order_relaxed);
+  }
+  int64_t nonzero() const { return nonzero_; }
+  int64_t lost() const { return lost_; }
+  double share() const { return nonzero_ > 0 ? double(lost_) / double(nonzero_) : 0; }
+  void set(int64_t nonzero, int64_t lost) { nonzero_ = nonzero, lost_ = lost; }
+
+ private:
+  std::atomic<int64_t> nonzero_{0}, lost_{0};
+};
+
+class Trainer {
+ public:
+  /// @throws Error when the data is too short or the model's sizes do not fit.
+  explicit Trainer(const TrainConfig& config);
+
+  /// One optimizer step over accum micro-batches. @throws Error when the run is broken, naming the cause.
+  StepReport step();
+  models::Evaluation evaluate();
+
+  /// Writes dir/checkpoint whole, or leaves the one before.
+  void save(const std::filesystem::path& dir) const;
+  /// Goes on from dir/checkpoint. @throws Error when there is none, or it was made by another model, vocabulary or
+  /// precision, naming each difference.
+  void resume(const std::filesystem::path& dir);
+
+  int64_t step_count() const { return step_; }
+  int64_t skipped() const { return skipped_; }
+  int64_t tokens_per_step() const { return config_.train.batch * config_.model.block * config_.train.accum; }
+  /// The exact loss of the data's source on the validation tokens; only for the toy language.
+  std::optional<double> floor() const { return floor_; }
+  const models::GPT& model() const { return *model_; }
+  models::GPT& model() { return *model_; }
+  const models::Dataset& data() const { return data_; }
+  const amp::Precision& precision() const { return precision_; }
+  const amp::GradScaler& scaler() const { return scaler_; }
+  const UnderflowProbe& underflow() const { return underflow_; }
+
+ private:
+  /// Forward and backward of one micro-batch; the loss, and the largest |logit| into `max_logit`.
+  double micro_step(int64_t micro, double& max_logit);
+
+  TrainConfig config_;
+  models::Dataset data_;
+  amp::Precision precision_;
+  std::optional<double> floor_;
+  std::unique_ptr<models::GPT> model_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  amp::GradScaler scaler_;
+  UnderflowProbe underflow_;
+  int64_t step_ = 0, skipped_ = 0;
+};
+
+}  // namespace minim
