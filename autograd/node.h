@@ -17,8 +17,7 @@ struct Autograd {
   std::shared_ptr<Node> node;  ///< null for leaves
   int output = 0;              ///< which of the node's outputs
   Tensor grad;                 ///< leaves only: the sum so far
-  /// The loss scale that `grad` still carries (leaves) or that backward() from here multiplies by (a scaled loss); 1 is none.
-  double scale = 1;
+  double scale = 1;            ///< leaves only: the loss scale that `grad` still carries; 1 is none
 };
 
 /// A tensor as backward will read it. Holds the storage but no history, so that a node does not keep itself alive.
@@ -38,6 +37,7 @@ struct Node {
   std::vector<std::shared_ptr<Autograd>> inputs;  ///< null where no gradient is wanted
   std::vector<Tensor> grad_out;                   ///< during backward: sums so far, fp32 from the second addend on
   bool released = false;                          ///< backward ran without retain_graph
+  double scale = 1;                               ///< of a node that multiplies by the loss scale; 1 for any other
   uint64_t visit = 0;
 
   ~Node();  // frees chains of any length without recursion

@@ -57,7 +57,7 @@ void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale) {
     fail("gradients with loss scale ", scale, " would be added to gradients with loss scale ", leaf.scale,
          "; unscale and zero_grad before the next backward, or keep one scale while accumulating");
   leaf.scale = scale;
-  bool own = addend.is_contiguous() && addend.impl()->storage.use_count() == 1;
+  bool own = addend.is_contiguous() && addend.shared().use_count() == 1 && addend.impl()->storage.use_count() == 1;
   Tensor mine = addend;
   if (!leaf.grad.defined() && (!own || is_half(addend.dtype()))) {
     mine = empty(addend.shape(), is_half(addend.dtype()) ? DType::f32 : addend.dtype(), addend.device());
@@ -90,6 +90,17 @@ std::vector<Node*> reachable(Node* root) {
   return nodes;
 }
 
+/// The loss scale that gradients through these nodes carry.
+double loss_scale(const std::vector<Node*>& nodes) {
+  double scale = 1;
+  for (const Node* n : nodes) {
+    if (n->scale == 1 || n->scale == scale) continue;
+    if (scale != 1) fail("one backward() through losses with scales ", scale, " and ", n->scale, "; use one scale between updates");
+    scale = n->scale;
+  }
+  return scale;
+}
+
 void run(Node& node, double scale) {
   if (node.released)
     fail("[", node.row->name, "] backward through the same graph a second time: its saved tensors are gone; pass "
@@ -109,7 +120,9 @@ void run(Node& node, double scale) {
       args.in[k].data = node.saved_in[k].tensor.data();
     }
     if (!node.inputs[k]) continue;
-    gradients[k] = empty(node.in[k].shape, grad_dtype(*node.inputs[k], node.in[k].dtype));
+    DType d = grad_dtype(*node.inputs[k], node.in[k].dtype);
+    if (node.scale != 1) d = promote_types(d, DType::f32);  // a loss scale need not fit f16
+    gradients[k] = empty(node.in[k].shape, d);
     args.grad_in[k] = arg_of(gradients[k]);
   }
   bool any = false;
@@ -225,8 +238,7 @@ void Tensor::backward(bool retain_graph) const {
   if (numel() != 1)
     fail("backward() without a gradient needs a loss of one element, this tensor has shape ", shape(),
          "; reduce it with mean() or sum(), or pass a gradient");
-  backward(full(shape(), autograd_of(*this).node ? impl_->autograd->scale : 1.0, promote_types(dtype(), DType::f32)),
-           retain_graph);
+  backward(full(shape(), 1, promote_types(dtype(), DType::f32)), retain_graph);
 }
 
 void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
@@ -235,9 +247,9 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
   if (!(gradient.shape() == shape()))
     fail("the gradient has shape ", gradient.shape(), ", the tensor ", shape());
   Autograd& root = *impl_->autograd;
-  double scale = root.scale;
-  if (!root.node) return accumulate_leaf(root, gradient, scale);
+  if (!root.node) return accumulate_leaf(root, gradient, 1);
   std::vector<Node*> nodes = reachable(root.node.get());
+  double scale = loss_scale(nodes);
   NoGrad no_recording;
   MemoryScope kind(MemoryKind::gradients);
   try {

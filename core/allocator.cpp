@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "minim/core/cuda/device.h"
 #include "minim/core/error.h"
 
 namespace minim {
@@ -57,7 +58,8 @@ thread_local MemoryKind current_kind = MemoryKind::activations;
 namespace memory {
 
 void* allocate(size_t bytes, Device device, MemoryKind kind) {
-  if (device.kind != DeviceKind::cpu) fail("no memory on device ", name_of(device.kind), " in this build");
+  if (device.kind != DeviceKind::cpu)
+    fail("training on CUDA is not built yet: the rows' kernels compile, memory and matrix products do not; use the CPU");
   size_t size = size_class(bytes);
   Cache& c = cache();
   std::lock_guard lock(c.mutex);
@@ -114,13 +116,13 @@ MemoryScope::MemoryScope(MemoryKind kind) : outer_(current_kind) { current_kind 
 MemoryScope::~MemoryScope() { current_kind = outer_; }
 MemoryKind MemoryScope::current() { return current_kind; }
 
-bool available(DeviceKind kind) { return kind == DeviceKind::cpu; }
+bool available(DeviceKind kind) { return kind == DeviceKind::cpu || cuda::unavailable().empty(); }
 
 Device device_named(const std::string& name) {
   for (DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda}) {
     if (name != name_of(kind)) continue;
     if (!available(kind))
-      fail("device '", name, "' is not available: this build's library runs on the CPU only; use --device cpu");
+      fail("device '", name, "' is not available: ", cuda::unavailable(), "; use --device cpu");
     return {kind, 0};
   }
   fail("unknown device '", name, "'; known: cpu, cuda");

@@ -62,6 +62,8 @@ MINIM_HD inline void vjp_at(const attrs_t<Op>& attrs, A g, A y, const A* const* 
     Op::vjp(attrs, g, y, x[I][i]..., d);
   else
     Op::vjp(g, y, x[I][i]..., d);
+  // Where nothing arrives nothing leaves, even at an infinite or NaN slope: the branch that `where` did not take.
+  for (size_t k = 0; k < Op::arity; ++k) d[k] = g == A(0) ? A(0) : d[k];
 }
 
 namespace cpu {

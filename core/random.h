@@ -1,6 +1,7 @@
-// core/random.h -- random numbers as a pure function of (seed, stream, offset): nothing is stored, so whoever knows the
-// three gets the same numbers, in any order, on any thread and device. The generator is Philox4x32-10 (Salmon, Moraes,
-// Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+// core/random.h -- random numbers as a pure function of (seed, stream, offset): nothing is stored,
+// so whoever knows the three gets the same numbers, in any order, on any thread and device. The
+// generator is Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
+// 1, 2, 3", SC 2011).
 #pragma once
 #include <array>
 #include <cmath>
@@ -17,7 +18,8 @@
 namespace minim {
 
 struct Philox {
-  /// 128 random bits. Key: seed (low word, high word). Counter: offset (low, high), stream (low, high).
+  /// 128 random bits. Key: seed (low word, high word). Counter: offset (low, high), stream (low,
+  /// high).
   MINIM_HD static constexpr std::array<uint32_t, 4> block(uint64_t seed, uint64_t stream,
                                                           uint64_t offset) {
     uint32_t c0 = uint32_t(offset), c1 = uint32_t(offset >> 32);
@@ -36,7 +38,8 @@ struct Philox {
   }
 };
 
-/// What random numbers are used for. Each use has streams of its own, so that no two ever see the same numbers.
+/// What random numbers are used for. Each use has streams of its own, so that no two ever see the
+/// same numbers.
 enum class RandomUse : uint8_t { init, data, dropout, rounding, sampling, toy };
 
 /// @param number below 2^56: a step, a parameter's index ...

@@ -31,6 +31,7 @@ Tensor::Tensor(int64_t v) : Tensor(empty({}, DType::i64)) {
 Tensor::Tensor(bool v) : Tensor(number(v, DType::boolean)) {}
 
 bool Tensor::is_contiguous() const {
+  if (numel() == 0) return true;
   Index step = 1;
   for (int i = rank(); i-- > 0;) {
     if (shape()[i] != 1 && strides()[i] != step) return false;

@@ -65,8 +65,7 @@ std::vector<int64_t> batch_starts(uint64_t seed, int64_t step, int64_t micro, in
 
 std::vector<Window> validation_windows(int64_t n_tokens, int64_t block) {
   check_block(block);
-  if (n_tokens < 2)
-    fail("validation has ", n_tokens, " tokens; it needs >= 2: give a longer text");
+  if (n_tokens < 2) fail("validation has ", n_tokens, " tokens; it needs >= 2: give a longer text");
   std::vector<Window> windows;
   for (int64_t start = 0; start < n_tokens - 1; start += block)
     windows.push_back({start, std::min(block, n_tokens - 1 - start)});

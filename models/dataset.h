@@ -1,5 +1,6 @@
-// models/dataset.h -- tokens to train on and tokens to validate on, and which of them a step reads. Everything here is a
-// function of its arguments: a resumed run reads what the interrupted one would have read.
+// models/dataset.h -- tokens to train on and tokens to validate on, and which of them a step reads.
+// Everything here is a function of its arguments: a resumed run reads what the interrupted one
+// would have read.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -30,8 +31,8 @@ Dataset load_tokens(const std::string& path, std::optional<int64_t> vocab = std:
 /// @param what names the tokens in the message.
 void check_length(int64_t n_tokens, int64_t block, const std::string& what = "the data");
 
-/// Where the sequences of one micro-batch start: `batch` numbers, uniform on 0 .. n_tokens-block-1, keyed by
-/// (seed, step, micro). Throws Error as check_length does.
+/// Where the sequences of one micro-batch start: `batch` numbers, uniform on 0 .. n_tokens-block-1,
+/// keyed by (seed, step, micro). Throws Error as check_length does.
 std::vector<int64_t> batch_starts(uint64_t seed, int64_t step, int64_t micro, int64_t batch,
                                   int64_t n_tokens, int64_t block);
 
@@ -41,8 +42,8 @@ struct Window {
   bool operator==(const Window&) const = default;
 };
 
-/// Consecutive windows of `block` targets (the last may have fewer) in which every token but the first is a target once.
-/// Throws Error for fewer than 2 tokens.
+/// Consecutive windows of `block` targets (the last may have fewer) in which every token but the
+/// first is a target once. Throws Error for fewer than 2 tokens.
 std::vector<Window> validation_windows(int64_t n_tokens, int64_t block);
 
 }  // namespace minim::models

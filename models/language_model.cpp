@@ -81,7 +81,7 @@ Evaluation evaluate(GPT& model, std::span<const int32_t> tokens, Index block, In
       loss = cross_entropy(logits, b.targets, {.reduction = Reduction::sum});
     }
     sum += loss.item();
-    result.max_logit = std::max(result.max_logit, largest_magnitude(logits));
+    if (double largest = largest_magnitude(logits); !(largest <= result.max_logit)) result.max_logit = largest;  // NaN stays
     result.tokens += b.targets.numel();
     first = last;
   }

@@ -5,6 +5,7 @@
 
 #include "minim/models/atomic_dir.h"
 #include "minim/models/manifest.h"
+#include "minim/ops/call.h"
 
 namespace minim::models {
 namespace {
@@ -31,6 +32,27 @@ std::filesystem::path file_in(const std::filesystem::path& path) {
   }
   if (auto checkpoint = newest_complete(path / "checkpoint")) return *checkpoint / "model.safetensors";
   fail("'", path.string(), "' holds neither model.safetensors nor checkpoint/: it is no run of minim train");
+}
+
+bool is_model(const Metadata& m) {
+  auto format = m.find("format");
+  return format != m.end() && format->second == kFormat && m.contains("config") && m.contains("tokenizer");
+}
+
+LoadedModel model_of(const SafeTensors& stored) {
+  const Metadata& m = stored.metadata();
+  LoadedModel loaded{nullptr, Tokenizer::from_json(m.at("tokenizer")), m};
+  const GPTConfig config = config_from_json(json::parse(m.at("config")));
+  if (config.vocab != loaded.tokenizer.vocab())
+    fail("the model has a vocabulary of ", config.vocab, ", but its tokenizer has ", loaded.tokenizer.vocab(), " tokens");
+  NamedTensors state;
+  for (const Blob& blob : stored.blobs()) state.emplace_back(blob.name, tensor_of(blob));
+  const Generator before = generator();  // of the program: initial values that are overwritten take none of it
+  loaded.model = std::make_unique<GPT>(config);
+  generator() = before;
+  if (!state.empty()) loaded.model->to(state.front().second.dtype());
+  loaded.model->load_state_dict(state);
+  return loaded;
 }
 
 }  // namespace
@@ -60,22 +82,17 @@ void save_model(const std::filesystem::path& file, const GPT& model, const Token
 }
 
 LoadedModel load_model(const std::filesystem::path& path) {
-  std::filesystem::path file = file_in(path);
-  SafeTensors stored = SafeTensors::read(file);
-  const Metadata& m = stored.metadata();
-  if (auto it = m.find("format"); it == m.end() || it->second != kFormat || !m.contains("config") || !m.contains("tokenizer"))
+  const std::filesystem::path file = file_in(path);
+  const SafeTensors stored = SafeTensors::read(file);
+  if (!is_model(stored.metadata()))
     fail("'", file.string(), "' is a safetensors file, but not a model of minim: its metadata lacks format \"", kFormat, "\"");
-  LoadedModel loaded{nullptr, Tokenizer::from_json(m.at("tokenizer")), m};
   try {
-    loaded.model = std::make_unique<GPT>(config_from_json(json::parse(m.at("config"))));
+    return model_of(stored);
   } catch (const json::exception& e) {
     fail("'", file.string(), "' has a model configuration that cannot be read: ", e.what());
+  } catch (const Error& e) {
+    fail("'", file.string(), "': ", e.what());
   }
-  NamedTensors state;
-  for (const Blob& blob : stored.blobs()) state.emplace_back(blob.name, tensor_of(blob));
-  if (!state.empty()) loaded.model->to(state.front().second.dtype());
-  loaded.model->load_state_dict(state);
-  return loaded;
 }
 
 }  // namespace minim::models

@@ -19,7 +19,8 @@ struct Format {
   int64_t vocab;  // of the model that it was made for
 };
 
-// As two uint16 ids the magics begin with 55448 and 55729, which no GPT-2 file without a header can hold.
+// As two uint16 ids the magics begin with 55448 and 55729, which no GPT-2 file without a header can
+// hold.
 constexpr std::array<Format, 2> kFormats = {{{20240520, 1, 2, 50257}, {20240801, 7, 4, 128256}}};
 
 const Format* format_of(const std::string& bytes) {
@@ -55,9 +56,9 @@ std::vector<int32_t> checked_ids(const std::string& path, const std::string& byt
     Id id;
     std::memcpy(&id, bytes.data() + start + i * sizeof(Id), sizeof(Id));
     if (int64_t(id) >= vocab)
-      fail("token file '", path, "' has token id ", id, " at file offset ",
-           start + i * sizeof(Id), " (token ", i, "), but the vocabulary has ", vocab,
-           " ids, 0 to ", vocab - 1, ": give the right --vocab, or the right file");
+      fail("token file '", path, "' has token id ", id, " at file offset ", start + i * sizeof(Id),
+           " (token ", i, "), but the vocabulary has ", vocab, " ids, 0 to ", vocab - 1,
+           ": give the right --vocab, or the right file");
     tokens[i] = int32_t(id);
   }
   return tokens;
@@ -91,8 +92,8 @@ void check_writable(std::span<const int32_t> tokens, int64_t vocab) {
   check_vocab(vocab);
   if (tokens.empty()) fail("there are no tokens to write");
   if (tokens.size() > size_t(std::numeric_limits<int32_t>::max()))
-    fail(tokens.size(), " tokens do not fit one file, whose header counts up to 2147483647: ",
-         "write several");
+    fail(tokens.size(),
+         " tokens do not fit one file, whose header counts up to 2147483647: ", "write several");
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] > 0xffff)
       fail("token id ", tokens[i], " at position ", i, " does not fit uint16 (at most 65535): ",

@@ -10,7 +10,8 @@ namespace minim::models {
 
 enum class TokenizerKind {
   byte,       // one token per byte, vocabulary 256; reads anything
-  character,  // one token per Unicode code point of the training text, ids in the code points' order
+  character,  // one token per Unicode code point of the training text, ids in the code points'
+              // order
   none,       // tokens from a file whose text is unknown: written and read as numbers
 };
 
@@ -18,7 +19,8 @@ enum class TokenizerKind {
 class Tokenizer {
  public:
   static Tokenizer bytes();
-  /// The vocabulary is the characters of `text`. Throws Error for invalid UTF-8 (with the byte offset) and for no text.
+  /// The vocabulary is the characters of `text`. Throws Error for invalid UTF-8 (with the byte
+  /// offset) and for no text.
   static Tokenizer characters(std::string_view text);
   /// Throws Error unless 1 <= vocab <= 2^31.
   static Tokenizer none(int64_t vocab);
@@ -31,7 +33,8 @@ class Tokenizer {
   /// Throws Error for an id outside 0 .. vocab()-1.
   std::string decode(std::span<const int32_t> tokens) const;
 
-  /// A JSON object, kept beside a checkpoint. from_json throws Error for anything that to_json did not write.
+  /// A JSON object, kept beside a checkpoint. from_json throws Error for anything that to_json did
+  /// not write.
   std::string to_json() const;
   static Tokenizer from_json(const std::string& json);
 

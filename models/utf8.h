@@ -6,8 +6,9 @@
 
 namespace minim::models {
 
-/// The code point at `offset`, which moves behind it. Throws Error, with the offset, for what RFC 3629 forbids: stray or
-/// missing continuation bytes, overlong forms, surrogates, code points over U+10FFFF.
+/// The code point at `offset`, which moves behind it. Throws Error, with the offset, for what RFC
+/// 3629 forbids: stray or missing continuation bytes, overlong forms, surrogates, code points over
+/// U+10FFFF.
 char32_t next_code_point(std::string_view text, size_t& offset);
 
 void append_utf8(std::string& text, char32_t code_point);

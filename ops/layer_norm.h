@@ -44,12 +44,15 @@ struct LayerNorm {
             n = A(lane.n);
     A *dx = d[0], *dweight = d[1], *dbias = d[2];
     auto normal = [=](Index j) { return (row[j] - mean) * rstd; };
-    auto g_normal = [=](Index j) { return weight ? from[j] * weight[j] : from[j]; };
-    if (dx) {
+    // Called with or without a weight: a condition inside the sums would keep them from being
+    // vectorised.
+    auto input = [=](auto g_normal) {
       const A along = lane.template sum<A>([=](Index j) { return g_normal(j) * normal(j); }) / n;
-      const A shift = lane.template sum<A>([=](Index j) { return g_normal(j); }) / n;
+      const A shift = lane.template sum<A>(g_normal) / n;
       lane.each([=](Index j) { dx[j] = rstd * (g_normal(j) - shift - normal(j) * along); });
-    }
+    };
+    if (dx && weight) input([=](Index j) { return from[j] * weight[j]; });
+    if (dx && !weight) input([=](Index j) { return from[j]; });
     if (dweight) lane.each([=](Index j) { dweight[j] = from[j] * normal(j); });
     if (dbias) lane.each([=](Index j) { dbias[j] = from[j]; });
   }

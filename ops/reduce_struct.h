@@ -62,9 +62,8 @@ Example reduce_example(const Shape& shape, const typename Op::Attrs& attrs) {
   return {{shape}, Attrs(attrs), 0};
 }
 
-/// One operand of every shape that matters, under every choice of axes. `vary` may set further
-/// attributes.
-/// @param empty also reductions of no elements
+/// Every kind of shape and choice of axes, with the other attributes as in `attrs`.
+/// @param empty also results that are made from no elements
 template <class Op>
 std::vector<Example> reduce_examples(bool empty, typename Op::Attrs attrs = {}) {
   std::vector<Example> list;

@@ -33,12 +33,15 @@ struct RmsNorm {
                            const A* const* g, A* const* d) {
     const A *row = x[0], *weight = x[1], *from = g[0], scale = y[1][0];
     A *dx = d[0], *dweight = d[1];
-    auto g_normal = [=](Index j) { return weight ? from[j] * weight[j] : from[j]; };
-    if (dx) {
+    // Called with or without a weight: a condition inside the sum would keep it from being
+    // vectorised.
+    auto input = [=](auto g_normal) {
       const A along =
           lane.template sum<A>([=](Index j) { return g_normal(j) * (row[j] * scale); }) / A(lane.n);
       lane.each([=](Index j) { dx[j] = scale * (g_normal(j) - row[j] * scale * along); });
-    }
+    };
+    if (dx && weight) input([=](Index j) { return from[j] * weight[j]; });
+    if (dx && !weight) input([=](Index j) { return from[j]; });
     if (dweight) lane.each([=](Index j) { dweight[j] = from[j] * (row[j] * scale); });
   }
   static std::vector<Example> examples() { return norm_examples<RmsNorm>(1); }

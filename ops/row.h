@@ -92,7 +92,25 @@ constexpr void set_cpu_kernels(OpRow& row) {
     row.backward[0] = cpu::by_compute<cpu::PointwiseBackward, Op>;
 }
 
+namespace cuda {
+/// Defined in ops/row.cuh, for a row that has a CUDA source.
 template <class Op>
+void forward(OpArgs& args);
+template <class Op>
+void backward(OpArgs& args);
+}  // namespace cuda
+
+/// Structured rows and views have no CUDA kernels.
+template <class Op>
+constexpr void set_cuda_kernels(OpRow& row) {
+  if constexpr (Rowwise<Op> || Pointwise<Op>) {
+    row.forward[1] = cuda::forward<Op>;
+    if constexpr (has_backward<Op>()) row.backward[1] = cuda::backward<Op>;
+  }
+}
+
+/// @tparam Cuda the program has a CUDA source that instantiates cuda::forward<Op> and cuda::backward<Op>.
+template <class Op, bool Cuda = false>
 constexpr OpRow make_row(const char* name, Cast cast, Cast lean, double error, const char* why) {
   OpRow row{};
   row.name = name;
@@ -120,6 +138,7 @@ constexpr OpRow make_row(const char* name, Cast cast, Cast lean, double error, c
   if constexpr (View<Op>) row.view = Op::view;
   row.examples = row_defaults::examples<Op>;
   set_cpu_kernels<Op>(row);
+  if constexpr (Cuda) set_cuda_kernels<Op>(row);
   return row;
 }
 

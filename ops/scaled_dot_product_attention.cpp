@@ -67,11 +67,11 @@ class Visible {
 /// Turns a row of scores into probabilities; keys that are not visible get 0, whatever their score.
 template <class A>
 void masked_softmax(A* row, Index n, const bool* visible) {
-  const A low = -std::numeric_limits<A>::infinity();
-  const A largest = max16<A>(n, [=](Index j) { return math::select(visible[j], row[j], low); });
+  constexpr A kNever = -std::numeric_limits<A>::infinity();
+  for (Index j = 0; j < n; ++j) row[j] = visible[j] ? row[j] : kNever;
+  const A largest = max16<A>(n, [=](Index j) { return row[j]; });
 #pragma GCC ivdep
-  for (Index j = 0; j < n; ++j)
-    row[j] = math::select(visible[j], math::exp(row[j] - largest), A(0));
+  for (Index j = 0; j < n; ++j) row[j] = math::exp(row[j] - largest);
   const A total = sum16<A>(n, [=](Index j) { return row[j]; });
   for (Index j = 0; j < n; ++j) row[j] /= total;
 }

@@ -1,5 +1,4 @@
-// x where the condition holds, else y. The branch not taken gets gradient 0, not 0 * inf (field case N1 needs the
-// operand itself to be safe: the slope of what feeds the untaken branch is multiplied by an exact 0)
+// x where the condition holds, else y. The branch not taken gets gradient 0, which stays 0 through any slope
 #pragma once
 #include "minim/ops/op_struct.h"
 

@@ -91,8 +91,9 @@ Trial scaled_up(const Trial& trial) {
   double numel = 1, axes = 1;
   for (const Shape& s : trial.example.shapes) {
     if (absent(s)) continue;
+    if (s.numel() == 0) return trial;
     numel = std::max(numel, double(s.numel()));
-    axes = std::max(axes, double(std::count_if(s.begin(), s.end(), [](Index n) { return n > 1; })));
+    axes = std::max(axes, double(s.rank()));
   }
   Index factor = Index(std::ceil(std::pow(kElements / numel, 1 / axes)));
   Example big = trial.example;

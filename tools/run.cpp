@@ -101,6 +101,7 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
     s.tokens_per_second = report.tokens_per_second = double(done * trainer.tokens_per_step()) / training_seconds;
     report.steps = c.train.steps;
     report.seconds_left = training_seconds / double(done) * double(c.train.steps - report.step);
+    if (!report.note.empty()) progress.note(report.note);
     progress.report(report);
     bool last = report.step == c.train.steps;
     if (report.step % c.run.log_every == 0 || last) log.append(record_of(report));
@@ -119,7 +120,7 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   s.finished = trainer.step_count() >= c.train.steps;
   s.steps = trainer.step_count();
   s.skipped_steps = trainer.skipped();
-  s.final_scale = trainer.scaler().get_scale();
+  s.final_scale = trainer.scaler().scale();
   s.underflow_share = trainer.underflow().share();
   s.peak_bytes = memory::stats().total.peak;
   if (!s.finished) {

@@ -26,6 +26,7 @@ struct StepReport {
   double max_logit = 0;                    // largest |logit|
   double tokens_per_second = 0;
   double seconds_left = 0;
+  std::string note;  // what the scaler has to say about this step
 };
 
 /// The report in one line of at most `width` columns: what matters least goes first when they do

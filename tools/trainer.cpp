@@ -1,6 +1,8 @@
 #include "minim/tools/trainer.h"
 
+#include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -29,13 +31,17 @@ models::Dataset load_data(const TrainConfig::Input& in, int64_t seed) {
   return models::load_text(in.data, kind);
 }
 
-std::unique_ptr<models::GPT> build_model(const TrainConfig& c, int64_t vocab, const amp::Precision& precision) {
+std::unique_ptr<models::GPT> build_model(const TrainConfig& c, int64_t vocab) {
   generator() = {uint64_t(c.train.seed), 0};
-  auto model = std::make_unique<models::GPT>(models::GPTConfig{.vocab = vocab, .block = c.model.block, .layers = c.model.layers,
-                                                               .heads = c.model.heads, .embd = c.model.embd,
-                                                               .dropout = c.model.dropout, .bias = c.model.bias,
-                                                               .tied = c.model.tied});
-  return model;
+  const TrainConfig::Model& m = c.model;
+  return std::make_unique<models::GPT>(models::GPTConfig{.vocab = vocab,
+                                                         .block = m.block,
+                                                         .layers = m.layers,
+                                                         .heads = m.heads,
+                                                         .embd = m.embd,
+                                                         .dropout = m.dropout,
+                                                         .bias = m.bias,
+                                                         .tied = m.tied});
 }
 
 /// Decay on matrices and embeddings only: norms and biases have no scale to shrink towards.
@@ -44,14 +50,164 @@ std::vector<optim::ParamGroup> groups_of(const models::GPT& model, double weight
   for (const Tensor& p : model.parameters()) (p.rank() >= 2 ? decayed : plain).params.push_back(p);
   decayed.weight_decay = weight_decay;
   plain.weight_decay = 0;
-  return {decayed, plain};
+  std::vector<optim::ParamGroup> groups{decayed};
+  if (!plain.params.empty()) groups.push_back(plain);
+  return groups;
+}
+
+/// Turns the model's parameters into the precision's dtype; masters keep what that rounds away.
+std::unique_ptr<optim::Optimizer> build_optimizer(const TrainConfig& c, models::GPT& model, const amp::Precision& precision) {
+  models::NamedTensors exact = model.named_parameters();
+  if (precision.params != DType::f32) model.to(precision.params);
+  optim::Options options{.lr = c.train.lr, .weight_decay = c.train.weight_decay};
+  const optim::Rule& rule = optim::rule_named(c.train.optimizer);
+  if (rule.adaptive) {
+    options.betas = {c.train.beta1, c.train.beta2};
+    options.eps = c.train.eps;
+  }
+  options.masters = precision.masters;
+  options.stochastic_rounding = precision.stochastic;
+  options.seed = uint64_t(c.train.seed);
+  auto optimizer = std::make_unique<optim::Optimizer>(rule, groups_of(model, c.train.weight_decay), options);
+  std::vector<Tensor> params = optimizer->parameters();
+  for (size_t i = 0; precision.masters && i < params.size(); ++i)
+    for (const auto& [name, values] : exact)
+      if (name == params[i].name()) optimizer->set_master(i, values.detach());
+  return optimizer;
 }
 
 double largest_magnitude(const Tensor& x) {
   NoGrad no_recording;
-  return std::max(max(x.detach()).item(), -(-max(neg(x.detach())).item()));
+  return std::max(max(x.detach()).item(), max(neg(x.detach())).item());
 }
 
 }  // namespace
+
+Trainer::Trainer(const TrainConfig& config)
+    : config_(config),
+      data_(load_data(config.input, config.train.seed)),
+      precision_(amp::resolve_precision(config.amp.precision, config.amp.loss_scale, config.amp.policy)),
+      scaler_(precision_.scaler_config) {
+  models::check_length(int64_t(data_.train.size()), config.model.block, "the training split of " + data_.source);
+  models::check_length(int64_t(data_.val.size()), 1, "the validation split of " + data_.source);
+  if (config.input.data == "toy") floor_ = models::floor_nll(data_.val, config.model.block);
+  model_ = build_model(config, data_.vocab);
+  optimizer_ = build_optimizer(config, *model_, precision_);
+  schedule_ = {.lr = config.train.lr,
+               .min_lr = config.train.min_lr,
+               .warmup = config.train.warmup,
+               .steps = config.train.steps,
+               .decay = optim::decay_named(config.train.schedule)};
+}
+
+double Trainer::micro_step(int64_t micro, double& max_logit) {
+  const auto& t = config_.train;
+  uint64_t number = uint64_t(step_ * t.accum + micro);
+  generator() = {uint64_t(t.seed), (number + 1) * kStreamsPerMicroStep};
+  std::vector<int64_t> starts =
+      models::batch_starts(uint64_t(t.seed), step_, micro, t.batch, int64_t(data_.train.size()), config_.model.block);
+  models::Batch batch = models::make_batch(data_.train, starts, config_.model.block);
+  Tensor logits, loss;
+  {
+    amp::Autocast casts(precision_.autocast ? precision_.compute : DType::f32, precision_.policy);
+    logits = (*model_)(batch.inputs);
+    loss = cross_entropy(logits, batch.targets);
+  }
+  max_logit = std::max(max_logit, largest_magnitude(logits));
+  Tensor share = t.accum == 1 ? loss : loss / double(t.accum);  // every micro-batch has the same number of tokens
+  bool counted = is_half(precision_.compute) && step_ % config_.run.log_every == 0;
+  ProbeScope probes(counted ? &underflow_ : nullptr);
+  scaler_.scale(share).backward();
+  return loss.item();
+}
+
+StepReport Trainer::step() {
+  const auto& t = config_.train;
+  StepReport report;
+  optimizer_->zero_grad();
+  for (int64_t micro = 0; micro < t.accum; ++micro) report.loss += micro_step(micro, report.max_logit) / double(t.accum);
+  scaler_.unscale(*optimizer_);
+  report.grad_norm = optim::grad_norm(optimizer_->parameters());
+  double clip = t.clip > 0 ? optim::clip_coefficient(report.grad_norm, t.clip) : 1;  // applied in the step's own pass
+  report.clipped_norm = clip * report.grad_norm;
+  report.lr = schedule_.at(optimizer_->applied_steps());
+  optimizer_->set_lr(report.lr);
+  optim::StepResult result = scaler_.step(*optimizer_, clip);
+  report.note = scaler_.update().text;
+  ++step_;
+  if (!result.stepped) ++skipped_;
+  report.step = step_;
+  report.skipped = skipped_;
+  report.scale = result.scale_before;
+  report.has_floor = floor_.has_value();
+  if (floor_) report.above_floor = report.loss - *floor_;
+  return report;
+}
+
+models::Evaluation Trainer::evaluate() {
+  return models::evaluate(*model_, data_.val, config_.model.block, 4 * config_.train.batch, precision_);
+}
+
+void Trainer::save(const fs::path& dir) const {
+  models::AtomicDirectory checkpoint(dir / "checkpoint");
+  models::save_model(checkpoint.staging() / "model.safetensors", *model_, data_.tokenizer,
+                     {{"step", std::to_string(step_)}, {"precision", config_.amp.precision}});
+  std::vector<Tensor> keep;
+  std::vector<models::Blob> blobs;
+  for (const auto& [name, tensor] : optimizer_->state()) blobs.push_back(models::blob_of(name, tensor, keep));
+  models::write_safetensors(checkpoint.staging() / "optimizer.safetensors", blobs);
+  amp::ScalerState s = scaler_.state();
+  json state{{"step", step_},
+             {"skipped", skipped_},
+             {"seed", config_.train.seed},
+             {"precision", config_.amp.precision},
+             {"optimizer", config_.train.optimizer},
+             {"data", data_.source},
+             {"vocab", data_.vocab},
+             {"scaler",
+              {{"scale", s.scale},
+               {"growth_tracker", s.growth_tracker},
+               {"skips_at_floor", s.skips_at_floor},
+               {"seen", s.seen},
+               {"recent", s.recent}}},
+             {"underflow", {underflow_.nonzero(), underflow_.lost()}}};
+  std::ofstream(checkpoint.staging() / "state.json") << state.dump(2) << "\n";
+  checkpoint.commit();
+}
+
+void Trainer::resume(const fs::path& dir) {
+  std::optional<fs::path> at = models::newest_complete(dir / "checkpoint");
+  if (!at) fail("there is no checkpoint in '", dir.string(), "' to resume from");
+  models::LoadedModel loaded = models::load_model(*at);
+  json state = json::parse(std::ifstream(*at / "state.json"));
+  std::string wrong;
+  auto differ = [&](const char* what, const auto& saved, const auto& now) {
+    if (saved != now) wrong += fmt::format("\n  {}: {} in the checkpoint, {} now", what, saved, now);
+  };
+  const models::GPTConfig &was = loaded.model->config(), &is = model_->config();
+  differ("vocab", was.vocab, is.vocab);
+  differ("block", was.block, is.block);
+  differ("layers", was.layers, is.layers);
+  differ("heads", was.heads, is.heads);
+  differ("embd", was.embd, is.embd);
+  differ("bias", was.bias, is.bias);
+  differ("tied", was.tied, is.tied);
+  differ("precision", state.at("precision").get<std::string>(), config_.amp.precision);
+  differ("optimizer", state.at("optimizer").get<std::string>(), config_.train.optimizer);
+  differ("seed", state.at("seed").get<int64_t>(), config_.train.seed);
+  if (!(loaded.tokenizer == data_.tokenizer)) wrong += "\n  the tokenizer: its vocabulary is another one";
+  if (!wrong.empty()) fail("'", dir.string(), "' cannot be resumed with these settings:", wrong);
+  model_->load_state_dict(loaded.model->state_dict());
+  models::SafeTensors stored = models::SafeTensors::read(*at / "optimizer.safetensors");
+  models::NamedTensors tensors;
+  for (const models::Blob& blob : stored.blobs()) tensors.emplace_back(blob.name, models::tensor_of(blob));
+  optimizer_->load_state(tensors);
+  const json& scaler = state.at("scaler");
+  scaler_.load_state({scaler.at("scale"), scaler.at("growth_tracker"), scaler.at("skips_at_floor"), scaler.at("seen"),
+                      scaler.at("recent")});
+  underflow_.set(state.at("underflow")[0], state.at("underflow")[1]);
+  step_ = state.at("step");
+  skipped_ = state.at("skipped");
+}
 
 }  // namespace minim

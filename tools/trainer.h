@@ -13,6 +13,7 @@
 #include "minim/models/gpt.h"
 #include "minim/models/language_model.h"
 #include "minim/optim/optimizer.h"
+#include "minim/optim/schedule.h"
 #include "minim/tools/config.h"
 #include "minim/tools/terminal.h"
 
@@ -71,6 +72,7 @@ class Trainer {
   std::optional<double> floor_;
   std::unique_ptr<models::GPT> model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  optim::Schedule schedule_;
   amp::GradScaler scaler_;
   UnderflowProbe underflow_;
   int64_t step_ = 0, skipped_ = 0;

@@ -3,7 +3,7 @@
 #include "minim/amp/grad_scaler.h"
 #include "minim/docs/examples/expect.h"
 #include "minim/ops/functional.h"
-#include "minim/optim/sgd.h"
+#include "minim/optim/optimizer.h"
 
 using namespace minim;
 
@@ -29,7 +29,7 @@ int main() {
   amp::GradScaler scaler({.init_scale = 65536});
   Tensor scaled = gradient(scaler, w);
   expect("scaled by 65536 it is there", scaled.item() > 0.6);
-  optim::SGD sgd({w}, {.lr = 1});
+  optim::SGD sgd(std::vector<Tensor>{w}, {.lr = 1});
   scaler.unscale(sgd);
   expect("and unscaled it is 1e-5", std::fabs(w.grad().item() - 1e-5) < 1e-8);
   expect("the step is taken", scaler.step(sgd).stepped);

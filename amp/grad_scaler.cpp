@@ -1,0 +1,170 @@
+#include "minim/amp/grad_scaler.h"
+
+#include <cmath>
+
+#include "minim/autograd/node.h"
+
+namespace minim::amp {
+namespace {
+
+void check(const ScalerConfig& c) {
+  auto positive = [](const char* what, double v) {
+    if (!(v > 0) || !std::isfinite(float(v)))
+      fail("[GradScaler] ", what, " must be positive and fit f32, not ", v);
+  };
+  positive("init_scale", c.init_scale);
+  positive("min_scale", c.min_scale);
+  positive("max_scale", c.max_scale);
+  if (c.dynamic && (c.init_scale < c.min_scale || c.init_scale > c.max_scale))
+    fail("[GradScaler] init_scale ", c.init_scale, " is outside [min_scale, max_scale] = [",
+         c.min_scale, ", ", c.max_scale, "]");
+  if (!(c.growth_factor > 1))
+    fail("[GradScaler] growth_factor must be over 1, not ", c.growth_factor);
+  if (!(c.backoff_factor > 0 && c.backoff_factor < 1))
+    fail("[GradScaler] backoff_factor must be in (0, 1), not ", c.backoff_factor);
+  if (c.growth_interval < 1 || c.max_skips < 1)
+    fail("[GradScaler] growth_interval ", c.growth_interval, " and max_skips ", c.max_skips,
+         " must be at least 1");
+}
+
+}  // namespace
+
+const char* cause_of(Finite kind, double scale) {
+  return kind == Finite::nan || scale <= 1 ? "the model or the data" : "scale overflow";
+}
+
+GradScaler::GradScaler(const ScalerConfig& config, std::function<bool(bool)> agree)
+    : config_(config), agree_(std::move(agree)) {
+  if (config.enabled) check(config);
+  state_.scale = config.enabled ? float(config.init_scale) : 1;
+}
+
+Tensor GradScaler::scale(const Tensor& loss) const {
+  if (!config_.enabled) return loss;
+  if (!is_floating(loss.dtype()))
+    fail("[GradScaler::scale] a loss is a floating tensor, not ", name_of(loss.dtype()));
+  Tensor factor = full({}, state_.scale, DType::f32, loss.device());
+  Tensor scaled = empty(loss.shape(), promote_types(loss.dtype(), DType::f32), loss.device());
+  OpArgs args;
+  args.n_in = 2;
+  args.n_out = 1;
+  args.dtype = scaled.dtype();
+  args.device = loss.device();
+  args.in[0] = arg_of(loss);
+  args.in[1] = arg_of(factor);
+  args.out[0] = arg_of(scaled);
+  Op::mul.forward[size_t(loss.device().kind)](args);
+  if (GradMode::enabled() && loss.requires_grad()) {
+    record(Op::mul, args, std::array{loss, factor}, std::array{scaled});
+    autograd_of(scaled).node->scale = state_.scale;
+  }
+  return scaled;
+}
+
+void GradScaler::take_bad(Finite kind, const std::string& name) {
+  kind_ = kind;
+  first_bad_ = name;
+}
+
+void GradScaler::unscale(Stepper& optimizer) {
+  if (!config_.enabled) return;
+  Stage& stage = stages_[&optimizer];
+  if (stage.stepped)
+    fail("[GradScaler::unscale] step() came first; unscale before it, or call update() in between");
+  if (stage.unscaled_by)
+    fail("[GradScaler::unscale] the gradients are unscaled already, by ", stage.unscaled_by,
+         " since the last update(); unscale once, after the last backward() of the step");
+  std::vector<Tensor> params = optimizer.parameters();
+  check_scale(params, state_.scale, "GradScaler::unscale");
+  stage.bad = multiply(dense_gradients(params), inverse_of(state_.scale));
+  stage.unscaled_by = "an earlier unscale()";
+  for (const Tensor& p : params)
+    if (p.grad().defined()) autograd_of(p).scale = 1;
+}
+
+StepResult GradScaler::step(Stepper& optimizer, double clip) {
+  Stage& stage = stages_[&optimizer];
+  if (config_.enabled && stage.stepped)
+    fail("[GradScaler::step] step() came first; one step of each optimizer between two update()s");
+  StepRequest request{.scale = stage.unscaled_by ? 1 : state_.scale, .clip = clip};
+  request.agree = [&](bool found) {
+    found |= stage.bad.kind != Finite::yes;
+    return agree_ ? agree_(found) : found;
+  };
+  StepResult result = optimizer.step(request);
+  if (stage.bad.kind != Finite::yes) {  // seen before clipping
+    result.kind = stage.bad.kind;
+    result.first_bad = label(optimizer.parameters()[stage.bad.index], stage.bad.index);
+  }
+  stage.stepped = true;
+  found_inf_ |= result.found_inf;
+  if (result.found_inf) take_bad(result.kind, result.first_bad);
+  result.scale_before = state_.scale;
+  result.scale_after = next(state_, found_inf_, config_).scale;
+  return result;
+}
+
+double GradScaler::skip_share() const {
+  return state_.seen == 0
+             ? 0
+             : double(recent_skips(state_)) / double(std::min<int64_t>(state_.seen, kSkipWindow));
+}
+
+void GradScaler::stop_if_hopeless(double scale) const {
+  const char* cause = cause_of(kind_, scale);
+  std::string what = first_bad_.empty()
+                         ? "a gradient of another process"
+                         : std::string(name_of(kind_)) + " in the gradient of " + first_bad_;
+  if (state_.skips_at_floor >= config_.max_skips)
+    fail("[GradScaler::update] ", state_.skips_at_floor,
+         " steps in a row were skipped at loss scale ", scale, ", the lowest; the cause is ", cause,
+         ": ", what,
+         "; look at the weights, the inputs and the learning rate, or allow a lower scale");
+  if (state_.seen >= kSkipWindow && recent_skips(state_) > config_.stop_share * kSkipWindow)
+    fail("[GradScaler::update] ", recent_skips(state_), " of the last ", kSkipWindow,
+         " steps were skipped; the last had ", what, " at loss scale ", scale,
+         ": some batches always overflow");
+}
+
+Note GradScaler::update() {
+  bool any = false;
+  for (auto& [optimizer, stage] : stages_) {
+    any |= stage.stepped || stage.unscaled_by;
+    if (stage.stepped || stage.bad.kind == Finite::yes) continue;
+    found_inf_ = true;
+    take_bad(stage.bad.kind, label(optimizer->parameters()[stage.bad.index], stage.bad.index));
+  }
+  if (!any && !config_.enabled) return {};
+  if (!any)
+    fail(
+        "[GradScaler::update] no step() or unscale() since the last update(): nothing says whether "
+        "the gradients are finite");
+  bool skipped = std::exchange(found_inf_, false), calibrates = calibrating();
+  double before = state_.scale;
+  stages_.clear();
+  state_ = next(state_, skipped, config_);
+  stop_if_hopeless(before);
+  bool too_many = recent_skips(state_) > config_.warn_share * kSkipWindow;
+  if (!too_many) warned_ = false;
+  if (too_many && !std::exchange(warned_, too_many))
+    return {Note::Level::warning, std::to_string(recent_skips(state_)) + " of the last " +
+                                      std::to_string(kSkipWindow) +
+                                      " steps were skipped, the last by " + first_bad_};
+  if (skipped && calibrates && config_.enabled) {
+    std::ostringstream text;
+    text << "calibration: " << name_of(kind_) << " at loss scale " << before << ", next "
+         << state_.scale;
+    return {Note::Level::info, text.str()};
+  }
+  return {};
+}
+
+void GradScaler::load_state(const ScalerState& state) {
+  if (!stages_.empty()) fail("[GradScaler::load_state] a step is under way; call update() first");
+  if (!(state.scale > 0) || !std::isfinite(float(state.scale)))
+    fail("[GradScaler::load_state] the scale must be positive and finite, not ", state.scale);
+  state_ = state;
+  if (!config_.enabled) state_.scale = 1;
+}
+
+}  // namespace minim::amp

@@ -1,0 +1,119 @@
+#include "minim/amp/gradients.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "minim/autograd/node.h"
+#include "minim/core/parallel.h"
+
+namespace minim::amp {
+namespace {
+
+template <class A>
+Finite kind_of(const A* g, Index n, A scale, A clip) {
+  int bad = 0;
+  for (Index i = 0; i < n; ++i)
+    bad |= !(std::fabs(g[i] * scale * clip) <= std::numeric_limits<A>::max());
+  if (!bad) return Finite::yes;
+  for (Index i = 0; i < n; ++i)
+    if (std::isnan(g[i] * scale * clip)) return Finite::nan;
+  return Finite::inf;
+}
+
+/// f(p, n) with the chunk as floats or doubles.
+template <class F>
+void with_elements(const Tensor& t, const Chunk& c, F&& f) {
+  if (t.dtype() == DType::f64)
+    f(static_cast<double*>(t.data()) + c.begin, c.end - c.begin);
+  else
+    f(static_cast<float*>(t.data()) + c.begin, c.end - c.begin);
+}
+
+/// Calls look(p, n), which says how its values are, on every chunk; the result is the first tensor
+/// with a bad one.
+template <class F>
+FirstBad survey(std::span<const Tensor> gradients, F&& look) {
+  std::vector<Chunk> chunks = chunks_of(gradients);
+  std::vector<Finite> kinds(chunks.size(), Finite::yes);
+  parallel_for(Index(chunks.size()), 1, [&](Index begin, Index end) {
+    for (Index i = begin; i < end; ++i)
+      with_elements(gradients[chunks[size_t(i)].tensor], chunks[size_t(i)],
+                    [&](auto* p, Index n) { kinds[size_t(i)] = look(p, n); });
+  });
+  FirstBad bad;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    if (kinds[i] == Finite::yes) continue;
+    if (bad.kind == Finite::yes) bad.index = chunks[i].tensor;
+    if (chunks[i].tensor == bad.index) bad.kind = std::max(bad.kind, kinds[i]);
+  }
+  return bad;
+}
+
+}  // namespace
+
+std::vector<Chunk> chunks_of(std::span<const Tensor> tensors) {
+  constexpr Index kChunk = 16384;
+  std::vector<Chunk> chunks;
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    Index n = tensors[t].defined() ? tensors[t].numel() : 0;
+    for (Index i = 0; i < n; i += kChunk) chunks.push_back({t, i, std::min(n, i + kChunk)});
+  }
+  return chunks;
+}
+
+std::vector<Tensor> dense_gradients(std::span<const Tensor> params) {
+  MemoryScope kind(MemoryKind::gradients);
+  std::vector<Tensor> gradients;
+  for (const Tensor& p : params) {
+    Tensor g = p.grad();
+    if (g.defined() && (is_half(g.dtype()) || !g.is_contiguous())) {
+      Tensor dense = empty(g.shape(), promote_types(g.dtype(), DType::f32), g.device());
+      copy_elements(g, dense);
+      autograd_of(p).grad = g = dense;
+    }
+    gradients.push_back(g);
+  }
+  return gradients;
+}
+
+const char* name_of(Finite finite) {
+  constexpr const char* names[] = {"finite", "inf", "NaN"};
+  return names[size_t(finite)];
+}
+
+FirstBad first_nonfinite(std::span<const Tensor> gradients, Factors f) {
+  return survey(gradients, [&]<class A>(const A* g, Index n) {
+    return kind_of(g, n, A(f.inverse_scale), A(f.clip));
+  });
+}
+
+FirstBad multiply(std::span<const Tensor> gradients, double factor) {
+  FirstBad bad = survey(gradients, [&]<class A>(A* g, Index n) {
+    for (Index i = 0; i < n; ++i) g[i] *= A(factor);
+    return kind_of(g, n, A(1), A(1));
+  });
+  for (const Tensor& g : gradients)
+    if (g.defined()) g.bump_version();
+  return bad;
+}
+
+std::string label(const Tensor& param, size_t index) {
+  return param.name().empty() ? "parameter " + std::to_string(index) : "'" + param.name() + "'";
+}
+
+void check_scale(std::span<const Tensor> params, double expected, const char* what) {
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (!params[i].grad().defined()) continue;
+    double scale = autograd_of(params[i]).scale;
+    if (scale == expected) continue;
+    if (expected == 1)
+      fail("[", what, "] the gradient of ", label(params[i], i), " still carries the loss scale ",
+           scale, "; call scaler.unscale(optimizer) first, or step with scaler.step(optimizer)");
+    fail("[", what, "] the gradient of ", label(params[i], i), " carries the loss scale ", scale,
+         ", not ", expected,
+         "; run scaler.scale(loss).backward() for every loss, and zero_grad() after update()");
+  }
+}
+
+}  // namespace minim::amp

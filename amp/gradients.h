@@ -1,0 +1,55 @@
+// amp/gradients.h -- what loss scaling, clipping and optimizers do to gradients: look whether they
+// are finite, multiply them, and see which loss scale they still carry. Work is cut into chunks by
+// sizes alone, across tensors.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "minim/core/tensor.h"
+
+namespace minim::amp {
+
+/// A piece of one of several tensors: elements [begin, end) of tensor number `tensor`.
+struct Chunk {
+  size_t tensor;
+  Index begin, end;
+};
+/// All elements of all tensors in pieces of at most 16384, in order; undefined tensors have none.
+std::vector<Chunk> chunks_of(std::span<const Tensor> tensors);
+
+/// Each parameter's gradient, dense and in f32 or f64; undefined where there is none. A gradient
+/// that was set by hand in 16 bits or as a strided view is first replaced by such a copy.
+std::vector<Tensor> dense_gradients(std::span<const Tensor> params);
+
+/// How bad the worst of some values is.
+enum class Finite : uint8_t { yes, inf, nan };
+const char* name_of(Finite finite);
+
+/// What each gradient is to be multiplied by, one factor after the other, each product rounded to
+/// the gradient's dtype.
+struct Factors {
+  double inverse_scale = 1, clip = 1;
+};
+
+struct FirstBad {
+  Finite kind = Finite::yes;
+  size_t index = 0;  ///< of the first gradient with a value that is not finite
+};
+/// Looks at the gradients as the factors make them, and changes nothing.
+FirstBad first_nonfinite(std::span<const Tensor> gradients, Factors factors = {});
+
+/// Multiplies in place and says what the products are.
+FirstBad multiply(std::span<const Tensor> gradients, double factor);
+
+/// float(1 / scale), the reciprocal in double: what undoes a loss scale.
+inline float inverse_of(double scale) { return float(1 / scale); }
+
+/// "'head.weight'", or "parameter 3" where it has no name.
+std::string label(const Tensor& param, size_t index);
+
+/// @throws Error when a gradient carries another loss scale than `expected`, naming the parameter
+/// and the fix.
+void check_scale(std::span<const Tensor> params, double expected, const char* what);
+
+}  // namespace minim::amp

@@ -1,0 +1,88 @@
+#include "minim/optim/clip.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "minim/amp/gradients.h"
+#include "minim/core/parallel.h"
+#include "minim/core/sum.h"
+
+namespace minim::optim {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+void check_limit(const char* what, double limit) {
+  if (!(limit >= 0)) fail("[", what, "] the limit must be at least 0, not ", limit);
+}
+
+/// The sum of |x|^p, or the largest |x|.
+template <class X>
+double power_sum(Index n, double p, X x) {
+  if (p == kInfinity) return max16<double>(n, [&](Index i) { return std::fabs(x(i)); });
+  if (p == 2) return sum16<double>(n, [&](Index i) { return x(i) * x(i); });
+  if (p == 1) return sum16<double>(n, [&](Index i) { return std::fabs(x(i)); });
+  return sum16<double>(n, [&](Index i) { return std::pow(std::fabs(x(i)), p); });
+}
+
+double norm_of(std::span<const Tensor> gradients, double p) {
+  std::vector<amp::Chunk> chunks = amp::chunks_of(gradients);
+  if (chunks.empty()) return 0;
+  std::vector<double> parts(chunks.size());
+  parallel_for(Index(chunks.size()), 1, [&](Index begin, Index end) {
+    for (Index k = begin; k < end; ++k) {
+      const auto [t, from, to] = chunks[size_t(k)];
+      auto sum = [&, from = from, n = to - from](const auto* g) {
+        return power_sum(n, p, [&](Index i) { return double(g[from + i]); });
+      };
+      const void* data = gradients[t].data();
+      parts[size_t(k)] = gradients[t].dtype() == DType::f64 ? sum(static_cast<const double*>(data))
+                                                            : sum(static_cast<const float*>(data));
+    }
+  });
+  auto part = [&](Index k) { return parts[size_t(k)]; };
+  Index n = Index(parts.size());
+  if (p == kInfinity) return max16<double>(n, part);
+  double total = sum16<double>(n, part);
+  return p == 2 ? std::sqrt(total) : p == 1 ? total : std::pow(total, 1 / p);
+}
+
+std::vector<Tensor> unscaled_gradients(std::span<const Tensor> params, const char* what) {
+  amp::check_scale(params, 1, what);
+  return amp::dense_gradients(params);
+}
+
+}  // namespace
+
+double grad_norm(std::span<const Tensor> params, double p) {
+  if (!(p > 0)) fail("[grad_norm] p must be positive, not ", p);
+  return norm_of(unscaled_gradients(params, "grad_norm"), p);
+}
+
+double clip_coefficient(double norm, double max_norm) {
+  return std::isfinite(norm) ? std::min(1.0, max_norm / (norm + 1e-6)) : 1;
+}
+
+double clip_grad_norm(std::span<const Tensor> params, double max_norm, double p) {
+  check_limit("clip_grad_norm", max_norm);
+  double norm = grad_norm(params, p), coefficient = clip_coefficient(norm, max_norm);
+  if (coefficient < 1) amp::multiply(amp::dense_gradients(params), coefficient);
+  return norm;
+}
+
+void clip_grad_value(std::span<const Tensor> params, double limit) {
+  check_limit("clip_grad_value", limit);
+  for (const Tensor& g : unscaled_gradients(params, "clip_grad_value")) {
+    if (!g.defined()) continue;
+    auto clamp = [&, n = g.numel()]<class A>(A* p) {
+      for (Index i = 0; i < n; ++i)
+        p[i] = p[i] > A(limit) ? A(limit) : p[i] < A(-limit) ? A(-limit) : p[i];
+    };
+    g.dtype() == DType::f64 ? clamp(static_cast<double*>(g.data()))
+                            : clamp(static_cast<float*>(g.data()));
+    g.bump_version();
+  }
+}
+
+}  // namespace minim::optim

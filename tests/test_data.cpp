@@ -1,0 +1,328 @@
+#include <doctest/doctest.h>
+
+#include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "minim/core/error.h"
+#include "minim/models/dataset.h"
+#include "minim/models/token_file.h"
+#include "minim/models/tokenizer.h"
+
+using namespace minim;
+using namespace minim::models;
+using namespace std::string_literals;
+
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+struct TempDir {
+  std::filesystem::path path;
+  TempDir() {
+    std::string name = (std::filesystem::temp_directory_path() / "minim-data-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path = name;
+  }
+  ~TempDir() { std::filesystem::remove_all(path); }
+  std::string at(const std::string& name) const { return (path / name).string(); }
+  std::string write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path / name, std::ios::binary) << bytes;
+    return at(name);
+  }
+};
+
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+std::string header(std::vector<int32_t> first) {
+  first.resize(256);
+  return bytes_of(first);
+}
+
+std::string error_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void check_says(const std::string& message, const std::vector<std::string>& parts) {
+  CAPTURE(message);
+  for (const std::string& part : parts) {
+    CAPTURE(part);
+    CHECK(message.find(part) != message.npos);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the byte tokenizer gives any bytes back") {
+  std::string all;
+  for (int b = 0; b < 256; ++b) all += char(b);
+  const Tokenizer t = Tokenizer::bytes();
+  CHECK(t.vocab() == 256);
+  CHECK(t.encode(all)[255] == 255);
+  CHECK(t.decode(t.encode(all)) == all);
+  CHECK(t.encode("").empty());
+}
+
+TEST_CASE("the character tokenizer numbers code points in their order") {
+  const Tokenizer t = Tokenizer::characters("zé€a😀\0a"s);
+  CHECK(t.vocab() == 6);
+  CHECK(t.encode("\0az"s) == Tokens{0, 1, 2});
+  CHECK(t.encode("é€😀") == Tokens{3, 4, 5});
+  CHECK(t.decode(Tokens{5, 4, 3, 2, 1, 0}) == "😀€éza\0"s);
+}
+
+TEST_CASE("every length of UTF-8 survives at its ends") {
+  const std::string ends = "\x01\x7f\u0080\u07ff\u0800\uD7FF\ue000\uffff\U00010000\U0010ffff";
+  const Tokenizer t = Tokenizer::characters(ends);
+  CHECK(t.vocab() == 10);
+  CHECK(t.decode(t.encode(ends)) == ends);
+}
+
+TEST_CASE("invalid UTF-8 is told with its byte offset and the way out") {
+  const std::vector<std::string> bad = {"\x80",
+                                        "\xff",
+                                        "\xc3",
+                                        "\xc3(",
+                                        "\xe2\x82",
+                                        "\xc0\xaf",
+                                        "\xe0\x80\xaf",
+                                        "\xed\xa0\x80",
+                                        "\xf4\x90\x80\x80",
+                                        "\xf0\x80\x80\x80",
+                                        "\xf8\x88\x80\x80\x80"};
+  for (const std::string& bytes : bad)
+    check_says(error_of([&] { Tokenizer::characters("é" + bytes); }),
+               {"invalid UTF-8 at byte offset 2", "--tokenizer byte"});
+}
+
+TEST_CASE("a character outside the vocabulary is named, with its place") {
+  const Tokenizer t = Tokenizer::characters("abé");
+  check_says(error_of([&] { t.encode("aéü"); }), {"U+00FC 'ü'", "byte offset 3", "3 characters"});
+  check_says(error_of([&] { t.encode("a\n"); }), {"U+000A at"});
+  CHECK(error_of([] { Tokenizer::characters(""); }) != "");
+}
+
+TEST_CASE("a token id outside the vocabulary does not decode") {
+  check_says(error_of([] { Tokenizer::bytes().decode(Tokens{1, 256}); }), {"256", "position 1"});
+  check_says(error_of([] { Tokenizer::characters("ab").decode(Tokens{-1}); }), {"-1", "0 to 1"});
+}
+
+TEST_CASE("without a text, tokens are written and read as numbers") {
+  const Tokenizer t = Tokenizer::none(50257);
+  CHECK(t.decode(Tokens{1, 50256, 0}) == "1 50256 0");
+  CHECK(t.encode(" 1\n50256  0 ") == Tokens{1, 50256, 0});
+  CHECK(t.encode(" \n").empty());
+  for (const std::string& bad : {"7 50257"s, "7 -1"s, "7 x"s, "7 3x"s, "7 99999999999"s})
+    check_says(error_of([&] { t.encode(bad); }), {"byte offset 2", "0 to 50256"});
+  CHECK(error_of([] { Tokenizer::none(0); }) != "");
+}
+
+TEST_CASE("a tokenizer comes back from its JSON") {
+  for (const Tokenizer& t :
+       {Tokenizer::bytes(), Tokenizer::characters("a\"\\\n\0é😀"s), Tokenizer::none(9)})
+    CHECK(Tokenizer::from_json(t.to_json()) == t);
+  CHECK_FALSE(Tokenizer::bytes() == Tokenizer::none(256));
+}
+
+TEST_CASE("foreign JSON is not a tokenizer") {
+  const std::string good = R"({"format": "minim.tokenizer.v1", "kind": "character", )";
+  for (const std::string& bad :
+       {""s, "{"s, "[]"s, "{}"s, "null"s, R"({"format": "other", "kind": "byte", "vocab": 256})"s,
+        R"({"format": "minim.tokenizer.v1", "kind": "bpe", "vocab": 256})"s,
+        R"({"format": "minim.tokenizer.v1", "kind": "byte", "vocab": 255})"s,
+        R"({"format": "minim.tokenizer.v1", "kind": "byte", "vocab": "256"})"s,
+        good + R"("vocab": 3, "characters": "ab"})", good + R"("vocab": 0, "characters": ""})",
+        good + R"("vocab": 2})", good + R"("vocab": 2, "characters": 7})"})
+    check_says(error_of([&] { Tokenizer::from_json(bad); }), {"not a tokenizer of minim"});
+}
+
+TEST_CASE("D4: the writer refuses id 70000, which uint16 does not hold, and writes nothing") {
+  const TempDir dir;
+  const std::string path = dir.at("t.bin");
+  check_says(error_of([&] {
+               write_token_file(path, Tokens{5, 70000}, 100000);
+             }),
+             {"70000", "position 1", "65535", "uint32"});
+  CHECK_FALSE(std::filesystem::exists(path));
+}
+
+TEST_CASE("D4: the header says the type of the ids") {
+  const TempDir dir;
+  const Tokens tokens = {0, 65535, 7};
+  write_token_file(dir.at("t.bin"), tokens, 65536);
+  CHECK(std::filesystem::file_size(dir.at("t.bin")) == 1024 + 3 * 2);
+  const TokenFile two = read_token_file(dir.at("t.bin"));
+  CHECK(two.tokens == tokens);
+  CHECK(two.vocab == 65536);
+  const std::string wide = dir.write(
+      "llama.bin", header({20240801, 7, 2}) + bytes_of(std::vector<uint32_t>{70000, 128255}));
+  const TokenFile four = read_token_file(wide);
+  CHECK(four.tokens == Tokens{70000, 128255});
+  CHECK(four.vocab == 128256);
+}
+
+TEST_CASE("the writer refuses what the vocabulary does not have, and no tokens") {
+  const TempDir dir;
+  const std::string path = dir.at("t.bin");
+  check_says(error_of([&] { write_token_file(path, Tokens{1, 10}, 10); }), {"10", "0 to 9"});
+  check_says(error_of([&] { write_token_file(path, Tokens{-1}, 10); }), {"-1"});
+  check_says(error_of([&] { write_token_file(path, Tokens{}, 10); }), {"no tokens"});
+  check_says(error_of([&] { write_token_file(path, Tokens{1}, 0); }), {"vocabulary of 0"});
+  check_says(error_of([&] { write_token_file(dir.at("no/t.bin"), Tokens{1}, 10); }),
+             {"cannot be written"});
+}
+
+TEST_CASE("D3: a token id outside the vocabulary is an error at load with id, offset, vocabulary") {
+  const TempDir dir;
+  const std::string ids = bytes_of(std::vector<uint16_t>{1, 2, 100, 3});
+  const std::string raw = dir.write("raw.bin", ids);
+  check_says(error_of([&] { read_token_file(raw, 100); }),
+             {"token id 100", "file offset 4", "token 2", "100 ids"});
+  CHECK(read_token_file(raw, 101).tokens == Tokens{1, 2, 100, 3});
+  const std::string gpt2 = dir.write("gpt2.bin", header({20240520, 1, 4}) + ids);
+  check_says(error_of([&] { load_tokens(gpt2, 100); }), {"token id 100", "file offset 1028"});
+  CHECK(read_token_file(gpt2).vocab == 50257);
+  const std::string wide = dir.write(
+      "wide.bin", header({20240801, 7, 1}) + bytes_of(std::vector<uint32_t>{0xffffffffu}));
+  check_says(error_of([&] { read_token_file(wide); }), {"token id 4294967295", "offset 1024"});
+}
+
+TEST_CASE("nanoGPT's token files need the vocabulary") {
+  const TempDir dir;
+  const std::string raw = dir.write("raw.bin", bytes_of(std::vector<uint16_t>{3, 1, 2}));
+  check_says(error_of([&] { read_token_file(raw); }), {"20240520", "--vocab N"});
+  const TokenFile file = read_token_file(raw, 50257);
+  CHECK(file.tokens == Tokens{3, 1, 2});
+  CHECK(file.vocab == 50257);
+  check_says(error_of([&] { read_token_file(raw, 0); }), {"vocabulary of 0"});
+}
+
+TEST_CASE("missing, empty, odd-sized and truncated token files are told apart") {
+  const TempDir dir;
+  const auto error = [&](const std::string& bytes) {
+    return error_of([&] { read_token_file(dir.write("t.bin", bytes), 100); });
+  };
+  const std::string h = header({20240520, 1, 2});
+  check_says(error_of([&] { read_token_file(dir.at("none.bin"), 9); }), {"none.bin", "not exist"});
+  check_says(error_of([&] { read_token_file(dir.path.string(), 9); }), {"is a directory"});
+  check_says(error(""), {"is empty"});
+  check_says(error("abc"), {"odd size, 3 bytes"});
+  check_says(error(h.substr(0, 500)), {"truncated", "500 of 1024"});
+  check_says(error(h + "\1\0\2"s), {"says 2 tokens", "3 bytes follow"});
+  check_says(error(h + "\1\0\2\0\3\0"s), {"says 2 tokens", "6 bytes follow"});
+  check_says(error(header({20240520, 1, -1})), {"says -1 tokens"});
+  check_says(error(header({20240520, 1, 0})), {"holds no tokens"});
+  check_says(error(header({20240520, 2, 1}) + "\1\0"s), {"version 2", "expected version 1"});
+  check_says(error(header({20240801, 1, 1}) + "\1\0\0\0"s), {"version 1", "expected version 7"});
+}
+
+TEST_CASE("the last tenth of a text is for validation") {
+  const TempDir dir;
+  const Dataset d = load_text(dir.write("t.txt", "abcdefghijk"), TokenizerKind::byte);
+  CHECK(d.train.size() == 9);  // floor(9.9)
+  CHECK(d.val == Tokens{'j', 'k'});
+  CHECK(d.vocab == 256);
+  CHECK(d.source == dir.at("t.txt"));
+  const auto sizes = [](size_t n) { return split(Tokens(n), Tokenizer::bytes(), "").train.size(); };
+  CHECK(sizes(1) == 0);
+  CHECK(sizes(10) == 9);
+  CHECK(sizes(1115394) == 1003854);
+}
+
+TEST_CASE("validation tokens keep their place and their character ids") {
+  const TempDir dir;
+  const Dataset d = load_text(dir.write("t.txt", "ééééééééab"), TokenizerKind::character);
+  CHECK(d.vocab == 3);
+  CHECK(d.tokenizer.decode(d.train) + d.tokenizer.decode(d.val) == "ééééééééab");
+  CHECK(d.val == Tokens{1});
+}
+
+TEST_CASE("texts that cannot be loaded say why") {
+  const TempDir dir;
+  const auto load = [&](const std::string& path, TokenizerKind kind) {
+    return error_of([&] { load_text(path, kind); });
+  };
+  check_says(load(dir.at("none.txt"), TokenizerKind::byte), {"none.txt", "does not exist"});
+  check_says(load(dir.write("e", ""), TokenizerKind::byte), {"is empty"});
+  check_says(load(dir.write("b", "ab\xff"), TokenizerKind::character),
+             {dir.at("b"), "byte offset 2", "--tokenizer byte"});
+  check_says(load(dir.at("b"), TokenizerKind::none), {"needs a tokenizer"});
+  CHECK(load(dir.at("b"), TokenizerKind::byte) == "");
+}
+
+TEST_CASE("a token file becomes a dataset of numbers") {
+  const TempDir dir;
+  write_token_file(dir.at("t.bin"), Tokens{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 11);
+  const Dataset d = load_tokens(dir.at("t.bin"));
+  CHECK(d.train.size() == 9);
+  CHECK(d.val == Tokens{10});
+  CHECK(d.vocab == 11);
+  CHECK(d.tokenizer == Tokenizer::none(11));
+}
+
+TEST_CASE("D5: ten tokens and block ten need one more") {
+  check_says(error_of([] { check_length(10, 10); }),
+             {"10 tokens", "needs >= 11 tokens", "--block"});
+  check_says(error_of([] { batch_starts(1, 0, 0, 4, 10, 10); }), {"needs >= 11 tokens"});
+  check_says(error_of([] { check_length(10, 10, "the training text"); }), {"the training text"});
+}
+
+TEST_CASE("D5: ten tokens and block nine have exactly one valid start") {
+  CHECK_NOTHROW(check_length(10, 9));
+  for (int64_t step = 0; step < 20; ++step)
+    CHECK(batch_starts(1, step, 0, 3, 10, 9) == std::vector<int64_t>{0, 0, 0});
+}
+
+TEST_CASE("a block of no tokens is refused") {
+  check_says(error_of([] { check_length(10, 0); }), {"block is 0"});
+  check_says(error_of([] { validation_windows(10, -1); }), {"block is -1"});
+}
+
+TEST_CASE("starts are a function of seed, step and micro-batch, and of each") {
+  const auto at = [](uint64_t seed, int64_t step, int64_t micro) {
+    return batch_starts(seed, step, micro, 16, 1000000, 64);
+  };
+  CHECK(at(1, 2, 3) == at(1, 2, 3));
+  CHECK(at(1, 2, 3) != at(2, 2, 3));
+  CHECK(at(1, 2, 3) != at(1, 3, 3));
+  CHECK(at(1, 2, 3) != at(1, 2, 4));
+  CHECK(at(1, 2, 3) != at(1, 3, 2));
+  const auto more = batch_starts(1, 2, 3, 20, 1000000, 64);
+  CHECK(std::ranges::equal(at(1, 2, 3), std::span(more).first(16)));
+}
+
+TEST_CASE("starts reach both ends and are even in between") {
+  std::array<int, 10> count{};
+  for (int64_t step = 0; step < 1000; ++step)
+    for (int64_t s : batch_starts(7, step, 0, 20, 14, 4)) ++count.at(size_t(s));
+  for (int c : count) CHECK(std::abs(c - 2000) < 220);  // 5 standard deviations
+}
+
+TEST_CASE("validation windows make every token but the first a target once") {
+  CHECK(validation_windows(10, 4) == std::vector<Window>{{0, 4}, {4, 4}, {8, 1}});
+  CHECK(validation_windows(9, 4) == std::vector<Window>{{0, 4}, {4, 4}});
+  CHECK(validation_windows(3, 100) == std::vector<Window>{{0, 2}});
+  for (int64_t n : {2, 3, 17, 64, 65, 66})
+    for (int64_t block : {1, 2, 16, 64}) {
+      std::multiset<int64_t> targets;
+      for (const Window& w : validation_windows(n, block))
+        for (int64_t i = 1; i <= w.length; ++i) targets.insert(w.start + i);
+      CHECK(targets.size() == size_t(n - 1));
+      for (int64_t t = 1; t < n; ++t) CHECK(targets.count(t) == 1);
+    }
+  check_says(error_of([] { validation_windows(1, 4); }), {"needs >= 2"});
+}

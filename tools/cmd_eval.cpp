@@ -1,0 +1,185 @@
+// minim eval: a trained model's loss on a text.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "minim/core/parallel.h"
+#include "minim/models/dataset.h"
+#include "minim/models/language_model.h"
+#include "minim/models/model_file.h"
+#include "minim/models/read_file.h"
+#include "minim/models/token_file.h"
+#include "minim/models/toy_language.h"
+#include "minim/tools/commands.h"
+#include "minim/tools/config.h"
+#include "minim/tools/terminal.h"
+
+namespace minim {
+namespace {
+
+struct Options {
+  std::string model, data, split = "val", precision = "fp32", policy = "torch";
+  std::int64_t block = 0, batch = 16, threads = 0;
+  std::int64_t seed = TrainConfig{}.train.seed, toy_tokens = TrainConfig{}.input.toy_tokens;
+  bool json = false;
+};
+
+std::vector<Setting> settings_of(Options& o) {
+  constexpr double kMost = 1e15;
+  constexpr Range kFromZero = {.low = 0, .high = kMost};
+  constexpr Range kFromOne = {.low = 1, .high = kMost};
+  return {
+      {.name = "model",
+       .section = "",
+       .value = &o.model,
+       .help = "a run's directory, a checkpoint, or a model.safetensors (required)",
+       .also = {"out", "checkpoint", "resume"}},
+      {.name = "data",
+       .section = "",
+       .value = &o.data,
+       .help = "a UTF-8 text, a token file (.bin), or toy: the bundled toy language (required)",
+       .also = {"dataset", "text", "file"}},
+      {.name = "split",
+       .section = "",
+       .value = &o.split,
+       .help = "val: the last tenth, which training does not see; all: everything",
+       .choices = {"val", "all"}},
+      {.name = "block",
+       .section = "",
+       .value = &o.block,
+       .help = "context: tokens that the model sees at once; 0: the model's own",
+       .range = kFromZero,
+       .also = {"block-size", "context"}},
+      {.name = "batch",
+       .section = "",
+       .value = &o.batch,
+       .help = "sequences at a time",
+       .range = kFromOne,
+       .also = {"batch-size"}},
+      {.name = "precision",
+       .section = "",
+       .value = &o.precision,
+       .help = "number formats to compute in",
+       .choices = {"fp32", "amp-bf16", "amp-fp16"},
+       .also = {"dtype", "amp", "half", "fp16", "bf16", "autocast"}},
+      {.name = "policy",
+       .section = "",
+       .value = &o.policy,
+       .help = "which ops autocast runs in 16 bits (see minim ops)",
+       .choices = {"torch", "lean"}},
+      {.name = "seed",
+       .section = "",
+       .value = &o.seed,
+       .help = "of the toy text: the seed of the training run",
+       .range = kFromZero},
+      {.name = "toy-tokens",
+       .section = "",
+       .value = &o.toy_tokens,
+       .help = "length of the toy text",
+       .range = kFromOne},
+      {.name = "threads",
+       .section = "",
+       .value = &o.threads,
+       .help = "CPU threads; 0: all. Never changes a result",
+       .range = Range{.low = 0, .high = 4096}},
+      {.name = "json", .section = "", .value = &o.json, .help = "the same, for programs"},
+  };
+}
+
+/// What to evaluate, and how low its loss can get where that is known.
+struct Text {
+  std::vector<int32_t> tokens;
+  std::string source;
+  std::optional<double> floor = {};
+};
+
+models::Dataset toy_data(const Options& o) {
+  return models::toy_language(uint64_t(o.seed), o.toy_tokens);
+}
+
+/// The file's tokens as the model's tokenizer makes them.
+models::Dataset file_data(const std::string& path, const models::Tokenizer& tokenizer) {
+  if (path.ends_with(".bin"))
+    return models::split(models::read_token_file(path, tokenizer.vocab()).tokens, tokenizer, path);
+  const std::string text = models::read_file(path, "data");
+  if (text.empty()) fail("data file '", path, "' is empty");
+  try {
+    return models::split(tokenizer.encode(text), tokenizer, path);
+  } catch (const Error& error) {
+    fail("data file '", path, "': ", error.what());
+  }
+}
+
+std::vector<int32_t> chosen_part(models::Dataset data, const std::string& split) {
+  if (split == "val") return std::move(data.val);
+  data.train.insert(data.train.end(), data.val.begin(), data.val.end());
+  return std::move(data.train);
+}
+
+Text load_text(const Options& o, const models::Tokenizer& tokenizer, Index block) {
+  if (o.data != "toy") return {chosen_part(file_data(o.data, tokenizer), o.split), o.data};
+  models::Dataset data = toy_data(o);
+  const models::Tokenizer own = data.tokenizer;
+  const std::vector<int32_t> tokens = chosen_part(std::move(data), o.split);
+  return {tokenizer == own ? tokens : tokenizer.encode(own.decode(tokens)), "toy language",
+          models::floor_nll(tokens, block)};
+}
+
+Index checked_block(const Options& o, const models::GPT& model) {
+  const Index most = model.config().block;
+  if (o.block > most)
+    fail("--block ", o.block, " is longer than the model's block of ", most,
+         ", which is all it has positions for: give at most ", most);
+  return o.block == 0 ? most : o.block;
+}
+
+void print(const Options& o, const Text& text, const models::Evaluation& e) {
+  nlohmann::ordered_json j = {{"loss", e.loss},
+                              {"tokens", e.tokens},
+                              {"perplexity", std::exp(e.loss)},
+                              {"max_logit", e.max_logit}};
+  if (text.floor) j.update({{"floor", *text.floor}, {"above_floor", e.loss - *text.floor}});
+  j.update({{"precision", o.precision}, {"split", o.split}, {"data", o.data}});
+  if (o.json) {
+    std::cout << j.dump(2) << '\n';
+    return;
+  }
+  std::cout << fmt::format("loss {} nats per token over {} tokens of {} ({}, {})\nperplexity {}\n",
+                           number(e.loss, ".4f"), e.tokens, text.source, o.split, o.precision,
+                           number(std::exp(e.loss), ".4g"));
+  if (text.floor)
+    std::cout << fmt::format("floor {}, loss above it {}\n", number(*text.floor, ".4f"),
+                             number(e.loss - *text.floor, ".4f"));
+}
+
+void check_required(const Options& o) {
+  if (o.model.empty()) fail("--model is missing: give the --out directory of a training run");
+  if (o.data.empty()) fail("--data is missing: give a text, a token file (.bin), or toy");
+}
+
+}  // namespace
+
+int cmd_eval(Args args) {
+  Options options;
+  const std::vector<Setting> settings = settings_of(options);
+  const auto flags =
+      read_flags(settings, args, "eval", "Measures a trained model's loss on a text.");
+  if (!flags) return 0;
+  assign_all(settings, std::span(&*flags, 1));
+  check_required(options);
+  set_threads(int(options.threads));
+
+  const models::LoadedModel loaded = models::load_model(options.model);
+  loaded.model->to(DType::f32);  // exact; --precision says what it computes in
+  const Index block = checked_block(options, *loaded.model);
+  const Text text = load_text(options, loaded.tokenizer, block);
+  const amp::Precision precision =
+      amp::resolve_precision(options.precision, "none", options.policy);
+  print(options, text,
+        models::evaluate(*loaded.model, text.tokens, block, options.batch, precision));
+  return 0;
+}
+
+}  // namespace minim
