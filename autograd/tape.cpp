@@ -247,7 +247,10 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
   if (!(gradient.shape() == shape()))
     fail("the gradient has shape ", gradient.shape(), ", the tensor ", shape());
   Autograd& root = *impl_->autograd;
-  if (!root.node) return accumulate_leaf(root, gradient, 1);
+  if (!root.node) {
+    const Tensor callers = gradient;  // a second owner: it is copied, not taken
+    return accumulate_leaf(root, callers, 1);
+  }
   std::vector<Node*> nodes = reachable(root.node.get());
   double scale = loss_scale(nodes);
   NoGrad no_recording;

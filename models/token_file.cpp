@@ -1,5 +1,6 @@
 #include "minim/models/token_file.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <fstream>

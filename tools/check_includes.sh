@@ -22,7 +22,7 @@ layers=(
 # Library, its headers as a regular expression, and the files that may include them.
 libraries=(
   'Eigen          ^(eigen3/)?(unsupported/)?Eigen/                              core/cpu/gemm*'
-  'CUDA           ^(cuda|cublas|cudnn|nccl|cub/|thrust/|cooperative_groups)     *.cu *.cuh core/cuda/*'
+  'CUDA           ^(cuda|cublas|cudnn|nccl|cub/|thrust/|cooperative_groups)     *.cu *.cuh core/cuda/* tests/test_cuda.cpp'
   'CLI11          ^CLI/                                                         tools/* models/* tests/*'
   'toml++         ^toml(\+\+|plusplus)?[/.]                                     tools/* models/* tests/*'
   'nlohmann-json  ^nlohmann/                                                    tools/* models/* tests/*'
