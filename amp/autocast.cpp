@@ -35,7 +35,8 @@ Policy policy_named(std::string_view name) {
 Autocast::Autocast(DType lower, std::initializer_list<Override> overrides, Policy policy)
     : lower_(lower), policy_(policy), enabled_(is_half(lower)), outer_(innermost) {
   if (!is_half(lower) && lower != DType::f32)
-    fail("autocast to ", minim::name_of(lower), ": expected f16 or bf16 (or f32, which casts nothing)");
+    fail("autocast to ", minim::name_of(lower),
+         ": expected f16 or bf16 (or f32, which casts nothing)");
   for (const Override& o : overrides) overrides_.emplace(&o.row, o.cast);
   innermost = this;
 }
@@ -58,7 +59,8 @@ Tensor Autocast::find(const Tensor& leaf, DType to) const {
   auto it = cache.find(leaf.impl());
   if (it == cache.end()) return {};
   for (const CachedCast& c : it->second)
-    if (c.copy.dtype() == to && c.version == leaf.version() && c.grad_mode == GradMode::enabled()) return c.copy;
+    if (c.copy.dtype() == to && c.version == leaf.version() && c.grad_mode == GradMode::enabled())
+      return c.copy;
   return {};
 }
 
@@ -71,19 +73,26 @@ void Autocast::keep(const Tensor& leaf, const Tensor& copy) const {
 Choice choose_dtype(const OpRow& row, const Autocast* region, std::span<const Typed> operands) {
   DType native = result_type(operands);
   if (!is_floating(native) && !row.integers) native = DType::f32;
-  bool f64 = std::any_of(operands.begin(), operands.end(),
-                         [](const Typed& t) { return t.dtype == DType::f64 && t.rank != Rank::scalar; });
-  bool floating = std::any_of(operands.begin(), operands.end(), [](const Typed& t) { return is_floating(t.dtype); });
+  bool f64 = std::any_of(operands.begin(), operands.end(), [](const Typed& t) {
+    return t.dtype == DType::f64 && t.rank != Rank::scalar;
+  });
+  bool floating = std::any_of(operands.begin(), operands.end(),
+                              [](const Typed& t) { return is_floating(t.dtype); });
   if (!region) return {native};
   Cast cast = region->cast_of(row);
   if (cast == Cast::banned)
-    fail("[", row.name, "] is unsafe under autocast: ", row.why, "; use ", row.instead ? row.instead : "another op");
+    fail("[", row.name, "] is unsafe under autocast: ", row.why, "; use ",
+         row.instead ? row.instead : "another op");
   if (f64 || !floating) return {native};
   switch (cast) {
-    case Cast::lower: return {region->lower(), true};
-    case Cast::fp32: return {DType::f32};
-    case Cast::promote: return {promote_types(native, region->lower())};
-    default: return {native};
+    case Cast::lower:
+      return {region->lower(), true};
+    case Cast::fp32:
+      return {DType::f32};
+    case Cast::promote:
+      return {promote_types(native, region->lower())};
+    default:
+      return {native};
   }
 }
 

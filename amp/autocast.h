@@ -1,6 +1,7 @@
-// amp/autocast.h -- autocast: in a scope, each op's row says which dtype its floating operands get. The policy is data: a
-// column of ops.def (`torch` follows PyTorch's CUDA lists on every device; `lean` keeps 16 bits where the kernel computes in
-// fp32 inside anyway), and a scope may override single rows.
+// amp/autocast.h -- autocast: in a scope, each op's row says which dtype its floating operands get.
+// The policy is data: a column of ops.def (`torch` follows PyTorch's CUDA lists on every device;
+// `lean` keeps 16 bits where the kernel computes in fp32 inside anyway), and a scope may override
+// single rows.
 #pragma once
 #include <initializer_list>
 #include <string_view>
@@ -25,8 +26,10 @@ struct Override {
 
 class Autocast {
  public:
-  /// @param lower f16 or bf16; f32 makes a region in which nothing is cast. @throws Error for another dtype.
-  explicit Autocast(DType lower, std::initializer_list<Override> overrides = {}, Policy policy = Policy::torch);
+  /// @param lower f16 or bf16; f32 makes a region in which nothing is cast. @throws Error for
+  /// another dtype.
+  explicit Autocast(DType lower, std::initializer_list<Override> overrides = {},
+                    Policy policy = Policy::torch);
   Autocast(DType lower, Policy policy) : Autocast(lower, {}, policy) {}
   /// A region in which autocast is off, inside one in which it is on.
   struct Off {};
@@ -41,8 +44,8 @@ class Autocast {
   DType lower() const { return lower_; }
   Cast cast_of(const OpRow& row) const;
 
-  /// The cached 16-bit copy of a leaf. Keyed by the tensor, its version and the grad mode, so it is never stale; shared by
-  /// nested regions and dropped when the outermost one ends.
+  /// The cached 16-bit copy of a leaf. Keyed by the tensor, its version and the grad mode, so it is
+  /// never stale; shared by nested regions and dropped when the outermost one ends.
   Tensor find(const Tensor& leaf, DType to) const;
   void keep(const Tensor& leaf, const Tensor& copy) const;
 
@@ -54,8 +57,9 @@ class Autocast {
   Autocast* outer_;
 };
 
-/// The dtype an op computes in and, as `lower`, whether its operands are rounded to it first. A pure function of the row's
-/// cast, the region (null: off) and the operands' dtypes; f64 operands are never cast.
+/// The dtype an op computes in and, as `lower`, whether its operands are rounded to it first. A
+/// pure function of the row's cast, the region (null: off) and the operands' dtypes; f64 operands
+/// are never cast.
 struct Choice {
   DType dtype;
   bool lower = false;

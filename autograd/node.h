@@ -1,6 +1,6 @@
-// autograd/node.h -- what the tape is made of. Each recorded call is a Node with a sequence number; a tensor that requires
-// gradients carries an Autograd, which says who made it. Nodes point to their operands' Autograds, never to their results, so
-// branches that nobody holds die at once.
+// autograd/node.h -- what the tape is made of. Each recorded call is a Node with a sequence number;
+// a tensor that requires gradients carries an Autograd, which says who made it. Nodes point to
+// their operands' Autograds, never to their results, so branches that nobody holds die at once.
 #pragma once
 #include <memory>
 #include <vector>
@@ -20,7 +20,8 @@ struct Autograd {
   double scale = 1;            ///< leaves only: the loss scale that `grad` still carries; 1 is none
 };
 
-/// A tensor as backward will read it. Holds the storage but no history, so that a node does not keep itself alive.
+/// A tensor as backward will read it. Holds the storage but no history, so that a node does not
+/// keep itself alive.
 struct Saved {
   Tensor tensor;
   uint64_t version = 0;
@@ -32,12 +33,12 @@ struct Node {
   DType dtype = DType::f32;
   Attrs attrs;
   RngKey rng;
-  std::vector<Arg> in, out;                       ///< shapes and dtypes; data is taken from `saved` when backward runs
+  std::vector<Arg> in, out;  ///< shapes and dtypes; data is taken from `saved` when backward runs
   std::vector<Saved> saved_in, saved_out;         ///< undefined where not saved
   std::vector<std::shared_ptr<Autograd>> inputs;  ///< null where no gradient is wanted
-  std::vector<Tensor> grad_out;                   ///< during backward: sums so far, fp32 from the second addend on
-  bool released = false;                          ///< backward ran without retain_graph
-  double scale = 1;                               ///< of a node that multiplies by the loss scale; 1 for any other
+  std::vector<Tensor> grad_out;  ///< during backward: sums so far, fp32 from the second addend on
+  bool released = false;         ///< backward ran without retain_graph
+  double scale = 1;              ///< of a node that multiplies by the loss scale; 1 for any other
   uint64_t visit = 0;
 
   ~Node();  // frees chains of any length without recursion
@@ -71,9 +72,11 @@ struct NoGrad : GradScope {
 Autograd& autograd_of(const Tensor& x);  ///< made on first use
 
 /// Records that `outputs` came from `operands` by args.
-void record(const OpRow& row, const OpArgs& args, std::span<const Tensor> operands, std::span<const Tensor> outputs);
+void record(const OpRow& row, const OpArgs& args, std::span<const Tensor> operands,
+            std::span<const Tensor> outputs);
 
-/// The calls that x was made from, in the order they ran, one a line: "%4 f16(2, 3) = matmul %1 %3".
+/// The calls that x was made from, in the order they ran, one a line: "%4 f16(2, 3) = matmul %1
+/// %3".
 std::string dump(const Tensor& x);
 
 /// An Arg that points at a tensor's data.

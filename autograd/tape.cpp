@@ -19,9 +19,11 @@ thread_local Graveyard graveyard;
 
 void check_version(const Saved& saved, const Node& node, const char* role, size_t k) {
   if (saved.tensor.version() == saved.version) return;
-  fail("[", node.row->name, " backward] ", role, " ", k, " (", saved.tensor.shape(), " ", name_of(saved.tensor.dtype()),
-       saved.tensor.name().empty() ? "" : ", '" + saved.tensor.name() + "'", ") was changed in place: it is at version ",
-       saved.tensor.version(), ", backward needs version ", saved.version, "; use an out-of-place op, or clone() first");
+  fail("[", node.row->name, " backward] ", role, " ", k, " (", saved.tensor.shape(), " ",
+       name_of(saved.tensor.dtype()),
+       saved.tensor.name().empty() ? "" : ", '" + saved.tensor.name() + "'",
+       ") was changed in place: it is at version ", saved.tensor.version(),
+       ", backward needs version ", saved.version, "; use an out-of-place op, or clone() first");
 }
 
 /// A leaf sums in fp32 even when it is stored in 16 bits.
@@ -54,13 +56,16 @@ void accumulate(Tensor& sum, const Tensor& addend) {
 
 void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale) {
   if (leaf.grad.defined() && leaf.scale != scale)
-    fail("gradients with loss scale ", scale, " would be added to gradients with loss scale ", leaf.scale,
+    fail("gradients with loss scale ", scale, " would be added to gradients with loss scale ",
+         leaf.scale,
          "; unscale and zero_grad before the next backward, or keep one scale while accumulating");
   leaf.scale = scale;
-  bool own = addend.is_contiguous() && addend.shared().use_count() == 1 && addend.impl()->storage.use_count() == 1;
+  bool own = addend.is_contiguous() && addend.shared().use_count() == 1 &&
+             addend.impl()->storage.use_count() == 1;
   Tensor mine = addend;
   if (!leaf.grad.defined() && (!own || is_half(addend.dtype()))) {
-    mine = empty(addend.shape(), is_half(addend.dtype()) ? DType::f32 : addend.dtype(), addend.device());
+    mine = empty(addend.shape(), is_half(addend.dtype()) ? DType::f32 : addend.dtype(),
+                 addend.device());
     copy_elements(addend, mine);
   }
   accumulate(leaf.grad, mine);
@@ -95,7 +100,9 @@ double loss_scale(const std::vector<Node*>& nodes) {
   double scale = 1;
   for (const Node* n : nodes) {
     if (n->scale == 1 || n->scale == scale) continue;
-    if (scale != 1) fail("one backward() through losses with scales ", scale, " and ", n->scale, "; use one scale between updates");
+    if (scale != 1)
+      fail("one backward() through losses with scales ", scale, " and ", n->scale,
+           "; use one scale between updates");
     scale = n->scale;
   }
   return scale;
@@ -103,7 +110,8 @@ double loss_scale(const std::vector<Node*>& nodes) {
 
 void run(Node& node, double scale) {
   if (node.released)
-    fail("[", node.row->name, "] backward through the same graph a second time: its saved tensors are gone; pass "
+    fail("[", node.row->name,
+         "] backward through the same graph a second time: its saved tensors are gone; pass "
          "retain_graph = true to the first backward()");
   const OpRow& row = *node.row;
   OpArgs args;
@@ -177,7 +185,8 @@ std::string origin(const Tensor& x) {
   return a && a->node ? std::string("the result of ") + a->node->row->name : "a tensor";
 }
 
-void record(const OpRow& row, const OpArgs& args, std::span<const Tensor> operands, std::span<const Tensor> outputs) {
+void record(const OpRow& row, const OpArgs& args, std::span<const Tensor> operands,
+            std::span<const Tensor> outputs) {
   auto node = std::make_shared<Node>();
   node->row = &row;
   node->sequence = ++next_sequence;
@@ -206,7 +215,7 @@ void record(const OpRow& row, const OpArgs& args, std::span<const Tensor> operan
   }
   node->grad_out.resize(outputs.size());
   for (size_t k = 0; k < outputs.size(); ++k) {
-    if (!is_floating(outputs[k].dtype())) continue;
+    if (int(k) >= row.returned || !is_floating(outputs[k].dtype())) continue;
     Autograd& a = autograd_of(outputs[k]);
     a.requires_grad = true;
     a.node = node;
@@ -214,10 +223,13 @@ void record(const OpRow& row, const OpArgs& args, std::span<const Tensor> operan
   }
 }
 
-bool Tensor::requires_grad() const { return impl_ && impl_->autograd && impl_->autograd->requires_grad; }
+bool Tensor::requires_grad() const {
+  return impl_ && impl_->autograd && impl_->autograd->requires_grad;
+}
 
 const Tensor& Tensor::set_requires_grad(bool on) const {
-  if (on && !is_floating(dtype())) fail("only floating tensors can require gradients, this one is ", name_of(dtype()));
+  if (on && !is_floating(dtype()))
+    fail("only floating tensors can require gradients, this one is ", name_of(dtype()));
   autograd_of(*this).requires_grad = on;
   return *this;
 }
@@ -226,7 +238,8 @@ Tensor Tensor::grad() const { return impl_->autograd ? impl_->autograd->grad : T
 
 void Tensor::set_grad(const Tensor& grad) const {
   if (grad.defined() && !(grad.shape() == shape()))
-    fail("a gradient of shape ", grad.shape(), " does not fit ", origin(*this), " of shape ", shape());
+    fail("a gradient of shape ", grad.shape(), " does not fit ", origin(*this), " of shape ",
+         shape());
   Autograd& a = autograd_of(*this);
   a.grad = grad;
   a.scale = 1;
@@ -236,14 +249,15 @@ Tensor Tensor::detach() const { return as_strided(*this, shape(), strides(), imp
 
 void Tensor::backward(bool retain_graph) const {
   if (numel() != 1)
-    fail("backward() without a gradient needs a loss of one element, this tensor has shape ", shape(),
-         "; reduce it with mean() or sum(), or pass a gradient");
+    fail("backward() without a gradient needs a loss of one element, this tensor has shape ",
+         shape(), "; reduce it with mean() or sum(), or pass a gradient");
   backward(full(shape(), 1, promote_types(dtype(), DType::f32)), retain_graph);
 }
 
 void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
   if (!requires_grad())
-    fail("backward() from ", origin(*this), ", which does not require gradients: no operand did, or it was made under NoGrad");
+    fail("backward() from ", origin(*this),
+         ", which does not require gradients: no operand did, or it was made under NoGrad");
   if (!(gradient.shape() == shape()))
     fail("the gradient has shape ", gradient.shape(), ", the tensor ", shape());
   Autograd& root = *impl_->autograd;
@@ -282,17 +296,19 @@ std::string dump(const Tensor& x) {
     const void* key = a->node ? static_cast<const void*>(a->node.get()) : a.get();
     auto [it, fresh] = names.try_emplace(key, "");
     if (fresh) it->second = "leaf" + std::to_string(names.size());
-    return it->second + (a->node && a->node->row->returned > 1 ? "." + std::to_string(a->output) : "");
+    return it->second +
+           (a->node && a->node->row->returned > 1 ? "." + std::to_string(a->output) : "");
   };
   std::string text;
   for (size_t i = 0; i < nodes.size(); ++i) {
     const Node& n = *nodes[i];
     std::string line;
     for (size_t k = 0; k < n.inputs.size(); ++k)
-      if (n.in[k].defined) line += " " + name_of_input(n.inputs[k]) + ":" + minim::name_of(n.in[k].dtype);
+      if (n.in[k].defined)
+        line += " " + name_of_input(n.inputs[k]) + ":" + minim::name_of(n.in[k].dtype);
     names[&n] = "%" + std::to_string(i);
-    text += "%" + std::to_string(i) + " " + minim::name_of(n.out[0].dtype) + to_string(n.out[0].shape) + " = " + n.row->name +
-            line + "\n";
+    text += "%" + std::to_string(i) + " " + minim::name_of(n.out[0].dtype) +
+            to_string(n.out[0].shape) + " = " + n.row->name + line + "\n";
   }
   return text;
 }

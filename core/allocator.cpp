@@ -13,8 +13,8 @@
 namespace minim {
 
 const char* name_of(MemoryKind kind) {
-  constexpr std::array<const char*, kMemoryKinds> names{"activations", "weights", "masters", "moments",
-                                                        "gradients",   "casts",   "scratch", "data"};
+  constexpr std::array<const char*, kMemoryKinds> names{
+      "activations", "weights", "masters", "moments", "gradients", "casts", "scratch", "data"};
   return names[size_t(kind)];
 }
 
@@ -24,7 +24,8 @@ constexpr size_t kAlignment = 64;
 
 /// Rounds up to one of four sizes per power of two.
 size_t size_class(size_t bytes) {
-  if (bytes <= 4 * kAlignment) return std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  if (bytes <= 4 * kAlignment)
+    return std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
   size_t step = std::bit_floor(bytes) / 4;
   return (bytes + step - 1) / step * step;
 }
@@ -59,7 +60,9 @@ namespace memory {
 
 void* allocate(size_t bytes, Device device, MemoryKind kind) {
   if (device.kind != DeviceKind::cpu)
-    fail("training on CUDA is not built yet: the rows' kernels compile, memory and matrix products do not; use the CPU");
+    fail(
+        "training on CUDA is not built yet: the rows' kernels compile, memory and matrix products "
+        "do not; use the CPU");
   size_t size = size_class(bytes);
   Cache& c = cache();
   std::lock_guard lock(c.mutex);
@@ -71,7 +74,9 @@ void* allocate(size_t bytes, Device device, MemoryKind kind) {
     c.stats.cached -= size;
   } else {
     p = std::aligned_alloc(kAlignment, size);
-    if (!p) fail("out of memory: ", size, " bytes for ", name_of(kind), " (", c.stats.total.current, " bytes in use)");
+    if (!p)
+      fail("out of memory: ", size, " bytes for ", name_of(kind), " (", c.stats.total.current,
+           " bytes in use)");
   }
   c.count(size, kind, true);
   return p;

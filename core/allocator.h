@@ -1,5 +1,6 @@
-// core/allocator.h -- the one way memory is had: a caching allocator that counts bytes, now and at the peak, by what they
-// are for. Freed blocks are kept for reuse in size classes (at most 25 % is lost to rounding).
+// core/allocator.h -- the one way memory is had: a caching allocator that counts bytes, now and at
+// the peak, by what they are for. Freed blocks are kept for reuse in size classes (at most 25 % is
+// lost to rounding).
 #pragma once
 #include <array>
 #include <cstddef>
@@ -9,7 +10,16 @@
 
 namespace minim {
 
-enum class MemoryKind : uint8_t { activations, weights, masters, moments, gradients, casts, scratch, data };
+enum class MemoryKind : uint8_t {
+  activations,
+  weights,
+  masters,
+  moments,
+  gradients,
+  casts,
+  scratch,
+  data
+};
 inline constexpr size_t kMemoryKinds = 8;
 const char* name_of(MemoryKind kind);
 
@@ -23,7 +33,8 @@ struct MemoryStats {
 };
 
 namespace memory {
-/// 64-byte aligned, uninitialised. @throws Error when the system has no more, naming the size and the kind.
+/// 64-byte aligned, uninitialised. @throws Error when the system has no more, naming the size and
+/// the kind.
 void* allocate(size_t bytes, Device device, MemoryKind kind);
 void release(void* p, size_t bytes, Device device, MemoryKind kind) noexcept;
 MemoryStats stats();
@@ -50,7 +61,9 @@ template <class T>
 class Scratch {
  public:
   explicit Scratch(size_t n, Device device = {})
-      : n_(n), device_(device), p_(static_cast<T*>(memory::allocate(n * sizeof(T), device, MemoryKind::scratch))) {}
+      : n_(n),
+        device_(device),
+        p_(static_cast<T*>(memory::allocate(n * sizeof(T), device, MemoryKind::scratch))) {}
   ~Scratch() { memory::release(p_, n_ * sizeof(T), device_, MemoryKind::scratch); }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;

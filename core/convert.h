@@ -1,12 +1,13 @@
-// core/convert.h -- dtype lives only here: kernels load a run of elements into their compute type and store it back,
-// rounding once. Everything between is float, double or int64.
+// core/convert.h -- dtype lives only here: kernels load a run of elements into their compute type
+// and store it back, rounding once. Everything between is float, double or int64.
 #pragma once
 #include "minim/core/dtype.h"
 
 namespace minim {
 
-/// Elements p[0], p[stride], ... p[(n-1)*stride] as A (float, double or int64_t). Returns `p` itself where it already is a
-/// dense run of A, else `buffer` (room for n). A null p gives NaN (floats) or a loud integer: reading what was not saved shows.
+/// Elements p[0], p[stride], ... p[(n-1)*stride] as A (float, double or int64_t). Returns `p`
+/// itself where it already is a dense run of A, else `buffer` (room for n). A null p gives NaN
+/// (floats) or a loud integer: reading what was not saved shows.
 template <class A>
 const A* load_run(const void* p, DType dtype, Index stride, Index n, A* buffer);
 

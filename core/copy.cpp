@@ -11,9 +11,11 @@ void copy_as(const Arg& from, const Arg& to) {
     A buffer[kBlock];
     for (Index i = 0; i < n; i += kBlock) {
       Index m = std::min(kBlock, n - i);
-      const void* source = advance(static_cast<const void*>(from.data), from.dtype, at[1] + i * walk.stride[1]);
+      const void* source =
+          advance(static_cast<const void*>(from.data), from.dtype, at[1] + i * walk.stride[1]);
       const A* v = load_run(source, from.dtype, walk.stride[1], m, buffer);
-      store_run(advance(to.data, to.dtype, at[0] + i * walk.stride[0]), to.dtype, walk.stride[0], m, v);
+      store_run(advance(to.data, to.dtype, at[0] + i * walk.stride[0]), to.dtype, walk.stride[0], m,
+                v);
     }
   });
 }
@@ -31,19 +33,25 @@ void sum_as(const Arg& from, const Arg& to) {
 void copy(const Arg& from, const Arg& to) {
   if (!(from.shape == to.shape)) fail("copy from shape ", from.shape, " to ", to.shape);
   bool integers = !is_floating(from.dtype) && !is_floating(to.dtype);
-  bool exact_in_float = is_floating(from.dtype) && is_floating(to.dtype) && from.dtype != DType::f64 && to.dtype != DType::f64;
+  bool exact_in_float = is_floating(from.dtype) && is_floating(to.dtype) &&
+                        from.dtype != DType::f64 && to.dtype != DType::f64;
   if (integers) return copy_as<int64_t>(from, to);
   exact_in_float ? copy_as<float>(from, to) : copy_as<double>(from, to);
 }
 
 void sum_to(const Arg& from, const Arg& to) {
   switch (compute_in(promote_types(from.dtype, to.dtype))) {
-    case Compute::f32: return sum_as<float>(from, to);
-    case Compute::f64: return sum_as<double>(from, to);
-    case Compute::i64: return sum_as<int64_t>(from, to);
+    case Compute::f32:
+      return sum_as<float>(from, to);
+    case Compute::f64:
+      return sum_as<double>(from, to);
+    case Compute::i64:
+      return sum_as<int64_t>(from, to);
   }
 }
 
-void fill_zero(const Arg& to) { std::memset(to.data, 0, size_t(to.shape.numel()) * size_of(to.dtype)); }
+void fill_zero(const Arg& to) {
+  std::memset(to.data, 0, size_t(to.shape.numel()) * size_of(to.dtype));
+}
 
 }  // namespace minim

@@ -1,4 +1,5 @@
-// core/device.h -- where a tensor lives. DeviceKind indexes every per-device table; there is no `if (cuda)` elsewhere.
+// core/device.h -- where a tensor lives. DeviceKind indexes every per-device table; there is no `if
+// (cuda)` elsewhere.
 #pragma once
 #include <cstdint>
 #include <string>

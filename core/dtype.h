@@ -1,4 +1,5 @@
-// core/dtype.h -- the element types, what is known of each, and the one place where a runtime dtype becomes a C++ type.
+// core/dtype.h -- the element types, what is known of each, and the one place where a runtime dtype
+// becomes a C++ type.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -30,15 +31,15 @@ struct DTypeInfo {
 };
 
 inline constexpr std::array<DTypeInfo, kDTypes> kDTypeInfo{{
-  {"bool", 1, Category::boolean, 0, 1, 1},
-  {"u8", 1, Category::integral, 0, 255, 1},
-  {"i32", 4, Category::integral, 0, 2147483647.0, 1},
-  {"i64", 8, Category::integral, 0, 9223372036854775807.0, 1},
-  {"f16", 2, Category::floating, 11, 65504, 0x1p-24},
-  {"bf16", 2, Category::floating, 8, 0x1.fep127, 0x1p-133},
-  {"f32", 4, Category::floating, 24, std::numeric_limits<float>::max(), 0x1p-149},
-  {"f64", 8, Category::floating, 53, std::numeric_limits<double>::max(), 0x1p-1074},
-  }};
+    {"bool", 1, Category::boolean, 0, 1, 1},
+    {"u8", 1, Category::integral, 0, 255, 1},
+    {"i32", 4, Category::integral, 0, 2147483647.0, 1},
+    {"i64", 8, Category::integral, 0, 9223372036854775807.0, 1},
+    {"f16", 2, Category::floating, 11, 65504, 0x1p-24},
+    {"bf16", 2, Category::floating, 8, 0x1.fep127, 0x1p-133},
+    {"f32", 4, Category::floating, 24, std::numeric_limits<float>::max(), 0x1p-149},
+    {"f64", 8, Category::floating, 53, std::numeric_limits<double>::max(), 0x1p-1074},
+}};
 
 constexpr const DTypeInfo& info(DType d) { return kDTypeInfo[size_t(d)]; }
 constexpr const char* name_of(DType d) { return info(d).name; }
@@ -62,19 +63,28 @@ struct Tag {
 template <class F>
 constexpr decltype(auto) visit(DType d, F&& f) {
   switch (d) {
-    case DType::boolean: return f(Tag<bool>{});
-    case DType::u8: return f(Tag<uint8_t>{});
-    case DType::i32: return f(Tag<int32_t>{});
-    case DType::i64: return f(Tag<int64_t>{});
-    case DType::f16: return f(Tag<f16>{});
-    case DType::bf16: return f(Tag<bf16>{});
-    case DType::f32: return f(Tag<float>{});
-    case DType::f64: break;
+    case DType::boolean:
+      return f(Tag<bool>{});
+    case DType::u8:
+      return f(Tag<uint8_t>{});
+    case DType::i32:
+      return f(Tag<int32_t>{});
+    case DType::i64:
+      return f(Tag<int64_t>{});
+    case DType::f16:
+      return f(Tag<f16>{});
+    case DType::bf16:
+      return f(Tag<bf16>{});
+    case DType::f32:
+      return f(Tag<float>{});
+    case DType::f64:
+      break;
   }
   return f(Tag<double>{});
 }
 
-/// The type kernels compute in: f64 for f64, fp32 for every other floating dtype, i64 for integers and bool.
+/// The type kernels compute in: f64 for f64, fp32 for every other floating dtype, i64 for integers
+/// and bool.
 enum class Compute : uint8_t { f32, f64, i64 };
 constexpr Compute compute_in(DType d) {
   return d == DType::f64 ? Compute::f64 : is_floating(d) ? Compute::f32 : Compute::i64;
@@ -83,10 +93,13 @@ constexpr Compute compute_in(DType d) {
 /// The dtype that stores a compute type as it is.
 template <class A>
 constexpr DType dtype_for() {
-  return std::is_same_v<A, float> ? DType::f32 : std::is_same_v<A, double> ? DType::f64 : DType::i64;
+  return std::is_same_v<A, float>    ? DType::f32
+         : std::is_same_v<A, double> ? DType::f64
+                                     : DType::i64;
 }
 
-/// Converts one value as a cast does: floats to 16 bits are rounded once, floats to integers truncate, to bool is != 0.
+/// Converts one value as a cast does: floats to 16 bits are rounded once, floats to integers
+/// truncate, to bool is != 0.
 template <class To, class From>
 MINIM_HD constexpr To convert_to(From v) {
   if constexpr (std::is_same_v<To, From>)

@@ -1,5 +1,5 @@
-// core/error.h -- every failure that a person can cause is one exception type, whose text says what was given, what was
-// expected and how to mend it.
+// core/error.h -- every failure that a person can cause is one exception type, whose text says what
+// was given, what was expected and how to mend it.
 #pragma once
 #include <sstream>
 #include <stdexcept>

@@ -1,6 +1,8 @@
-// core/half.h -- f16 (IEEE 754 binary16) and bf16 as storage types. They have no arithmetic: they widen to float by
-// themselves and come back only by an explicit, correctly rounded conversion, so no op can compute in 16 bits by accident
-// (`f16 z = x + y` does not compile). Rounding is to nearest, ties to even, once, from float and from double alike.
+// core/half.h -- f16 (IEEE 754 binary16) and bf16 as storage types. They have no arithmetic: they
+// widen to float by themselves and come back only by an explicit, correctly rounded conversion, so
+// no op can compute in 16 bits by accident
+// (`f16 z = x + y` does not compile). Rounding is to nearest, ties to even, once, from float and
+// from double alike.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -20,8 +22,8 @@ MINIM_HD constexpr To bits(From from) {
   return __builtin_bit_cast(To, from);
 }
 
-/// double -> float, rounded to odd: any later rounding to 16 bits is then the same as rounding the double once
-/// (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+/// double -> float, rounded to odd: any later rounding to 16 bits is then the same as rounding the
+/// double once (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
 MINIM_HD constexpr float round_to_odd(double d) {
   float f = float(d);
   if (double(f) == d || d != d) return f;

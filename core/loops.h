@@ -1,9 +1,11 @@
-// core/loops.h -- a pointwise functor becomes a CPU kernel here and a CUDA kernel in loops.cuh. Runs of each operand are
-// loaded into the compute type A, the functor is called on every element, and the result is stored, rounded once; so a
-// functor is compiled per compute type, not per dtype, and knows nothing of dtypes, strides or broadcasting.
+// core/loops.h -- a pointwise functor becomes a CPU kernel here and a CUDA kernel in loops.cuh.
+// Runs of each operand are loaded into the compute type A, the functor is called on every element,
+// and the result is stored, rounded once; so a functor is compiled per compute type, not per dtype,
+// and knows nothing of dtypes, strides or broadcasting.
 //
-// A functor has arity, forward(x...) and vjp(g, y, x..., d) which sets d[i] = g * dy/dx_i; with an Attrs type both take
-// `const Attrs&` first; with `random = true` a last operand is uniform in [0, 1), the same forward and backward.
+// A functor has arity, forward(x...) and vjp(g, y, x..., d) which sets d[i] = g * dy/dx_i; with an
+// Attrs type both take `const Attrs&` first; with `random = true` a last operand is uniform in [0,
+// 1), the same forward and backward.
 #pragma once
 #include <memory>
 #include <utility>
@@ -25,7 +27,7 @@ struct attrs_of {
   using type = NoAttrs;
 };
 template <class Op>
-  requires requires { typename Op::Attrs; }
+requires requires { typename Op::Attrs; }
 struct attrs_of<Op> {
   using type = typename Op::Attrs;
 };
@@ -33,7 +35,9 @@ template <class Op>
 using attrs_t = typename attrs_of<Op>::type;
 
 template <class Op>
-concept Random = requires { requires Op::random; };
+concept Random = requires {
+  requires Op::random;
+};
 /// What a functor's forward takes: its operands and, if it is random, the draw.
 template <class Op>
 inline constexpr size_t kInputs = Op::arity + (Random<Op> ? 1 : 0);
@@ -49,7 +53,8 @@ struct Unary {
 };
 
 template <class Op, class A, size_t... I>
-MINIM_HD inline A forward_at(const attrs_t<Op>& attrs, const A* const* x, Index i, std::index_sequence<I...>) {
+MINIM_HD inline A forward_at(const attrs_t<Op>& attrs, const A* const* x, Index i,
+                             std::index_sequence<I...>) {
   if constexpr (requires { Op::forward(attrs, x[I][i]...); })
     return Op::forward(attrs, x[I][i]...);
   else
@@ -62,7 +67,8 @@ MINIM_HD inline void vjp_at(const attrs_t<Op>& attrs, A g, A y, const A* const* 
     Op::vjp(attrs, g, y, x[I][i]..., d);
   else
     Op::vjp(g, y, x[I][i]..., d);
-  // Where nothing arrives nothing leaves, even at an infinite or NaN slope: the branch that `where` did not take.
+  // Where nothing arrives nothing leaves, even at an infinite or NaN slope: the branch that `where`
+  // did not take.
   for (size_t k = 0; k < Op::arity; ++k) d[k] = g == A(0) ? A(0) : d[k];
 }
 
@@ -73,7 +79,8 @@ template <class A>
 void uniform_run(RngKey key, Index first, Index n, A* out) {
   for (Index i = 0; i < n;) {
     auto four = Philox::block(key.seed, key.stream, uint64_t(first + i) / 4);
-    for (Index lane = (first + i) % 4; lane < 4 && i < n; ++lane, ++i) out[i] = A(uniform01(four[size_t(lane)]));
+    for (Index lane = (first + i) % 4; lane < 4 && i < n; ++lane, ++i)
+      out[i] = A(uniform01(four[size_t(lane)]));
   }
 }
 
@@ -86,7 +93,8 @@ struct Loader {
   void load(const OpArgs& args, const Index* at, const Index* stride, Index linear, Index n) {
     for (size_t k = 0; k < Op::arity; ++k) {
       const Arg& in = args.in[k];
-      x[k] = load_run(in.data ? advance(in.data, in.dtype, at[k]) : nullptr, in.dtype, stride[k], n, buffer[k]);
+      x[k] = load_run(in.data ? advance(in.data, in.dtype, at[k]) : nullptr, in.dtype, stride[k], n,
+                      buffer[k]);
     }
     if constexpr (Random<Op>) {
       uniform_run(args.rng, linear, n, buffer[Op::arity]);
@@ -115,7 +123,8 @@ void pointwise_forward(OpArgs& args) {
       void* to = advance(out.data, out.dtype, at[N]);
       A* y = out.dtype == dtype_for<A>() ? static_cast<A*>(to) : result;
 #pragma GCC ivdep
-      for (Index j = 0; j < m; ++j) y[j] = forward_at<Op, A>(attrs, in.x, j, std::make_index_sequence<kInputs<Op>>{});
+      for (Index j = 0; j < m; ++j)
+        y[j] = forward_at<Op, A>(attrs, in.x, j, std::make_index_sequence<kInputs<Op>>{});
       store_run(to, out.dtype, 1, m, y);
       for (size_t k = 0; k <= N; ++k) at[k] += m * walk.stride[k];
     }
@@ -127,7 +136,8 @@ void pointwise_backward(OpArgs& args) {
   constexpr size_t N = Op::arity;
   const auto& attrs = args.attrs.as<attrs_t<Op>>();
   const Arg &g = args.grad_out[0], &y = args.out[0];
-  // A gradient whose operand was broadcast is first written at full size, in A, and summed once at the end.
+  // A gradient whose operand was broadcast is first written at full size, in A, and summed once at
+  // the end.
   struct Target {
     std::unique_ptr<Scratch<A>> full;
     Arg to;
@@ -136,7 +146,8 @@ void pointwise_backward(OpArgs& args) {
     target[k].to = args.grad_in[k];
     if (!args.grad_in[k].data || args.in[k].shape == g.shape) continue;
     target[k].full = std::make_unique<Scratch<A>>(size_t(g.shape.numel()));
-    target[k].to = Arg{target[k].full->data(), dtype_for<A>(), g.shape, contiguous_strides(g.shape), true};
+    target[k].to =
+        Arg{target[k].full->data(), dtype_for<A>(), g.shape, contiguous_strides(g.shape), true};
   }
   Strides dense = contiguous_strides(g.shape);
   std::array<Strides, N> strides;
@@ -153,9 +164,10 @@ void pointwise_backward(OpArgs& args) {
     for (Index i = 0; i < n; i += kBlock) {
       Index m = std::min(kBlock, n - i);
       in.load(args, at.data(), walk.stride.data(), at[N], m);
-      const A* gs = load_run(advance(g.data, g.dtype, at[N + 1]), g.dtype, walk.stride[N + 1], m, g_buffer);
-      const A* ys = load_run(y.data ? advance(y.data, y.dtype, at[N + 2]) : nullptr, y.dtype, walk.stride[N + 2], m,
-                             y_buffer);
+      const A* gs =
+          load_run(advance(g.data, g.dtype, at[N + 1]), g.dtype, walk.stride[N + 1], m, g_buffer);
+      const A* ys = load_run(y.data ? advance(y.data, y.dtype, at[N + 2]) : nullptr, y.dtype,
+                             walk.stride[N + 2], m, y_buffer);
 #pragma GCC ivdep
       for (Index j = 0; j < m; ++j) {
         A one[N];
@@ -176,8 +188,10 @@ void pointwise_backward(OpArgs& args) {
 template <template <class, class> class Run, class Op>
 void by_compute(OpArgs& args) {
   switch (compute_in(args.dtype)) {
-    case Compute::f32: return Run<Op, float>::run(args);
-    case Compute::f64: return Run<Op, double>::run(args);
+    case Compute::f32:
+      return Run<Op, float>::run(args);
+    case Compute::f64:
+      return Run<Op, double>::run(args);
     case Compute::i64:
       if constexpr (requires { requires Op::integers; }) return Run<Op, int64_t>::run(args);
       fail("no integer kernel");  // the one path has refused it before, by name

@@ -20,7 +20,8 @@ struct Arg {
   bool defined = false;  ///< an optional operand that the caller gave
 };
 
-/// The counters that an op's random numbers start from; element i uses draw offset + i of the stream.
+/// The counters that an op's random numbers start from; element i uses draw offset + i of the
+/// stream.
 struct RngKey {
   uint64_t seed = 0, stream = 0;
 };
@@ -30,7 +31,7 @@ class Attrs {
  public:
   Attrs() = default;
   template <class T>
-    requires std::is_trivially_copyable_v<T>
+  requires std::is_trivially_copyable_v<T>
   explicit Attrs(const T& value) {
     static_assert(sizeof(T) <= sizeof bytes_);
     std::memcpy(bytes_, &value, sizeof(T));
@@ -47,8 +48,10 @@ class Attrs {
 struct OpArgs {
   int n_in = 0, n_out = 0;
   Arg in[kMaxOperands], out[kMaxOutputs];
-  Arg grad_out[kMaxOutputs], grad_in[kMaxOperands];  ///< backward only; a null grad_in is not wanted, a null grad_out is 0
-  DType dtype = DType::f32;  ///< what the policy and promotion chose; kernels compute in compute_in(dtype)
+  Arg grad_out[kMaxOutputs],
+      grad_in[kMaxOperands];  ///< backward only; a null grad_in is not wanted, a null grad_out is 0
+  DType dtype =
+      DType::f32;  ///< what the policy and promotion chose; kernels compute in compute_in(dtype)
   Attrs attrs;
   RngKey rng;
   Device device;
@@ -57,12 +60,13 @@ struct OpArgs {
 
 using Kernel = void (*)(OpArgs&);
 
-/// Sums `from` over the axes along which `to` was broadcast, in the compute type A and a fixed order, rounding once.
-/// `from` is dense with elements A and the broadcast shape.
+/// Sums `from` over the axes along which `to` was broadcast, in the compute type A and a fixed
+/// order, rounding once. `from` is dense with elements A and the broadcast shape.
 template <class A>
 void sum_to(const A* from, const Shape& shape, const Arg& to);
 
-/// The same from any dtype and strides; to the same shape, copies with one rounding; a dense argument, set to 0.
+/// The same from any dtype and strides; to the same shape, copies with one rounding; a dense
+/// argument, set to 0.
 void sum_to(const Arg& from, const Arg& to);
 void copy(const Arg& from, const Arg& to);
 void fill_zero(const Arg& to);

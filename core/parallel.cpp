@@ -38,7 +38,8 @@ struct Job {
 
 thread_local bool inside_chunk = false;
 
-/// Workers wait for a new job number; the caller works too and then waits for the workers that entered the job.
+/// Workers wait for a new job number; the caller works too and then waits for the workers that
+/// entered the job.
 class Pool {
  public:
   explicit Pool(int n) {
@@ -113,7 +114,8 @@ class Pool {
 int default_threads() { return int(std::max(1u, std::thread::hardware_concurrency())); }
 
 std::unique_ptr<Pool>& pool() {
-  static auto* p = new std::unique_ptr<Pool>;  // never joined at exit: workers may outlive static destructors
+  static auto* p =
+      new std::unique_ptr<Pool>;  // never joined at exit: workers may outlive static destructors
   return *p;
 }
 

@@ -1,5 +1,5 @@
-// core/parallel.h -- a small thread pool. Work is cut into chunks by its size alone, never by the number of threads, so no
-// result can depend on it; threads only decide who runs which chunk.
+// core/parallel.h -- a small thread pool. Work is cut into chunks by its size alone, never by the
+// number of threads, so no result can depend on it; threads only decide who runs which chunk.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,8 +13,9 @@ int threads();
 
 namespace detail {
 using ChunkFn = void (*)(void* body, int64_t chunk);
-/// Runs fn(body, 0) .. fn(body, chunks - 1), each once, in any order, and returns when all are done. The first exception is
-/// rethrown. A call from within a chunk runs on its own thread. Thread-local probes of the caller hold in every chunk.
+/// Runs fn(body, 0) .. fn(body, chunks - 1), each once, in any order, and returns when all are
+/// done. The first exception is rethrown. A call from within a chunk runs on its own thread.
+/// Thread-local probes of the caller hold in every chunk.
 void run_chunks(int64_t chunks, ChunkFn fn, void* body);
 }  // namespace detail
 
@@ -27,14 +28,13 @@ void parallel_for(int64_t n, int64_t grain, F&& f) {
     F& f;
     int64_t n, grain;
   } body{f, n, grain};
-  detail::run_chunks(
-      (n + grain - 1) / grain,
-      [](void* p, int64_t chunk) {
-        Body& b = *static_cast<Body*>(p);
-        int64_t begin = chunk * b.grain;
-        b.f(begin, std::min(b.n, begin + b.grain));
-      },
-      &body);
+  detail::run_chunks((n + grain - 1) / grain,
+                     [](void* p, int64_t chunk) {
+                       Body& b = *static_cast<Body*>(p);
+                       int64_t begin = chunk * b.grain;
+                       b.f(begin, std::min(b.n, begin + b.grain));
+                     },
+                     &body);
 }
 
 }  // namespace minim

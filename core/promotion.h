@@ -21,19 +21,21 @@ inline constexpr DType kPromotion[kDTypes][kDTypes] = {
 };
 }  // namespace detail
 
-/// The smallest dtype that both promote to; integers never widen a float; f16 with bf16 is f32. Commutative, idempotent and
-/// associative, so it may be folded over a list in any order.
+/// The smallest dtype that both promote to; integers never widen a float; f16 with bf16 is f32.
+/// Commutative, idempotent and associative, so it may be folded over a list in any order.
 constexpr DType promote_types(DType a, DType b) { return detail::kPromotion[size_t(a)][size_t(b)]; }
 
-/// How strongly an operand speaks: a tensor with dimensions, a 0-dim tensor, or a number of the language.
+/// How strongly an operand speaks: a tensor with dimensions, a 0-dim tensor, or a number of the
+/// language.
 enum class Rank : uint8_t { dimensioned, zero_dim, scalar };
 struct Typed {
   DType dtype;
   Rank rank = Rank::dimensioned;
 };
 
-/// The result dtype of an operation on all of `operands` (at least one). A weaker bucket only matters where it has the higher
-/// category: half[2] + f64 0-dim is half, i64[2] + 1.5 is f32. Language floats enter as f32, integers as i64.
+/// The result dtype of an operation on all of `operands` (at least one). A weaker bucket only
+/// matters where it has the higher category: half[2] + f64 0-dim is half, i64[2] + 1.5 is f32.
+/// Language floats enter as f32, integers as i64.
 constexpr DType result_type(std::span<const Typed> operands) {
   DType bucket[3] = {};
   bool filled[3] = {};

@@ -40,37 +40,42 @@ struct Sum {
   Index outputs, terms;
 
   void store(Index output, const A* values, Index n, Index stride) const {
-    store_run(advance(to.data, to.dtype, kept.offset(output, kept.to)), to.dtype, stride, n, values);
+    store_run(advance(to.data, to.dtype, kept.offset(output, kept.to)), to.dtype, stride, n,
+              values);
   }
 
   /// Terms lie along the run: one output at a time.
   void horizontal() const {
     constexpr Index kPart = 1 << 16;  // a longer single sum is cut into parts that threads share
     bool dense = summed.size.rank() <= 1 && (terms <= 1 || summed.from[0] == 1);
-    parallel_for(outputs, std::max<Index>(1, 4096 / std::max<Index>(1, terms)), [&](Index begin, Index end) {
-      for (Index o = begin; o < end; ++o) {
-        const A* x = from + kept.offset(o, kept.from);
-        auto part = [&](Index at, Index n) {
-          if (dense) return sum16<A>(n, [=](Index r) { return x[at + r]; });
-          return sum16<A>(n, [=, this](Index r) { return x[summed.offset(at + r, summed.from)]; });
-        };
-        Index parts = (terms + kPart - 1) / kPart;
-        A total;
-        if (parts <= 1) {
-          total = part(0, terms);
-        } else {
-          std::vector<A> partial(static_cast<size_t>(parts));
-          parallel_for(parts, 1, [&](Index b, Index e) {
-            for (Index p = b; p < e; ++p) partial[size_t(p)] = part(p * kPart, std::min(kPart, terms - p * kPart));
-          });
-          total = sum16<A>(parts, [&](Index p) { return partial[size_t(p)]; });
-        }
-        store(o, &total, 1, 1);
-      }
-    });
+    parallel_for(outputs, std::max<Index>(1, 4096 / std::max<Index>(1, terms)),
+                 [&](Index begin, Index end) {
+                   for (Index o = begin; o < end; ++o) {
+                     const A* x = from + kept.offset(o, kept.from);
+                     auto part = [&](Index at, Index n) {
+                       if (dense) return sum16<A>(n, [=](Index r) { return x[at + r]; });
+                       return sum16<A>(
+                           n, [=, this](Index r) { return x[summed.offset(at + r, summed.from)]; });
+                     };
+                     Index parts = (terms + kPart - 1) / kPart;
+                     A total;
+                     if (parts <= 1) {
+                       total = part(0, terms);
+                     } else {
+                       std::vector<A> partial(static_cast<size_t>(parts));
+                       parallel_for(parts, 1, [&](Index b, Index e) {
+                         for (Index p = b; p < e; ++p)
+                           partial[size_t(p)] = part(p * kPart, std::min(kPart, terms - p * kPart));
+                       });
+                       total = sum16<A>(parts, [&](Index p) { return partial[size_t(p)]; });
+                     }
+                     store(o, &total, 1, 1);
+                   }
+                 });
   }
 
-  /// Outputs lie along the run: a strip of columns at a time, each summed in the same order as above.
+  /// Outputs lie along the run: a strip of columns at a time, each summed in the same order as
+  /// above.
   void vertical() const {
     constexpr Index kStrip = 64;
     int last = kept.size.rank() - 1;

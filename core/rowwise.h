@@ -1,13 +1,14 @@
-// core/rowwise.h -- ops that need whole rows (softmax, norms, reductions). The op is written once against a Lane, which
-// knows how to visit a row and to reduce over it; here a lane is one CPU thread and a row a buffer of the compute type A.
-// In rowwise.cuh a lane is a warp.
+// core/rowwise.h -- ops that need whole rows (softmax, norms, reductions). The op is written once
+// against a Lane, which knows how to visit a row and to reduce over it; here a lane is one CPU
+// thread and a row a buffer of the compute type A. In rowwise.cuh a lane is a warp.
 //
 // A functor has
-//   operands: each with Along::row (an element per position), ::shared (one row used by all) or ::each (a value per row);
-//   outputs:  std::array<Along, n>, Along::row or Along::each;
+//   operands: each with Along::row (an element per position), ::shared (one row used by all) or
+//   ::each (a value per row); outputs:  std::array<Along, n>, Along::row or Along::each;
 //   axes(attrs, rank): the axes that form a row, as bits;
-//   forward(lane, attrs, x, y): x[k][j] reads operand k, y[k][j] writes output k; x[k] is null where it was not given;
-//   vjp(lane, attrs, x, y, g, d): d[k] is null where it is not wanted, g[k] where it is zero.
+//   forward(lane, attrs, x, y): x[k][j] reads operand k, y[k][j] writes output k; x[k] is null
+//   where it was not given; vjp(lane, attrs, x, y, g, d): d[k] is null where it is not wanted, g[k]
+//   where it is zero.
 #pragma once
 #include <memory>
 #include <vector>
@@ -88,12 +89,16 @@ struct RowIo {
     if (!arg->data) return load_run<A>(nullptr, arg->dtype, 1, n, buffer);
     if (along == Along::each) return load_run(at(rows, r), arg->dtype, 1, 1, buffer);
     if (along == Along::shared)  // one axis: a column of a matrix is one, too
-      return load_run(arg->data, arg->dtype, arg->shape.rank() == 1 ? arg->strides[0] : 1, n, buffer);
+      return load_run(arg->data, arg->dtype, arg->shape.rank() == 1 ? arg->strides[0] : 1, n,
+                      buffer);
     const A* direct = nullptr;
     rows.runs(strides, [&](Index offset, Index run, Index stride, Index first) {
-      const A* p = load_run(advance(at(rows, r), arg->dtype, offset), arg->dtype, stride, run, buffer + first);
-      if (run == n) direct = p;
-      else if (p != buffer + first) std::copy(p, p + run, buffer + first);
+      const A* p = load_run(advance(at(rows, r), arg->dtype, offset), arg->dtype, stride, run,
+                            buffer + first);
+      if (run == n)
+        direct = p;
+      else if (p != buffer + first)
+        std::copy(p, p + run, buffer + first);
     });
     return direct ? direct : buffer;
   }
@@ -105,10 +110,13 @@ struct RowIo {
       store_run(advance(at(rows, r), arg->dtype, offset), arg->dtype, stride, run, buffer + first);
     });
   }
-  std::byte* at(const Rows& rows, Index r) const { return advance(arg->data, arg->dtype, rows.offset(r, strides)); }
+  std::byte* at(const Rows& rows, Index r) const {
+    return advance(arg->data, arg->dtype, rows.offset(r, strides));
+  }
 };
 
-/// Strides of an argument over the rows' full shape. Along::each arguments either keep the row axes as 1 or drop them.
+/// Strides of an argument over the rows' full shape. Along::each arguments either keep the row axes
+/// as 1 or drop them.
 inline Strides over_rows(const Arg& arg, Along along, const Rows& rows) {
   if (along != Along::each) return arg.strides;
   Strides out = rows.shape;
@@ -137,16 +145,19 @@ struct RowwiseRun {
   RowIo<A> io(const Arg& arg, Along along, A* buffer) const {
     return {&arg, along, buffer, arg.defined || arg.data ? over_rows(arg, along, rows) : Strides{}};
   }
-  /// Calls body(first row, last row, buffers) for chunks of rows; a buffer per operand, output and gradient.
+  /// Calls body(first row, last row, buffers) for chunks of rows; a buffer per operand, output and
+  /// gradient.
   template <class F>
   void over(size_t buffers, F body) const {
     Index stride = (rows.n + 16) / 16 * 16;
-    parallel_for(rows.count, std::max<Index>(1, kGrain / std::max<Index>(1, rows.n)), [&](Index b, Index e) {
-      Scratch<A> memory(buffers * size_t(stride));
-      std::vector<A*> buffer(buffers);
-      for (size_t k = 0; k < buffers; ++k) buffer[k] = memory.data() + Index(k) * stride;
-      body(b, e, buffer.data());
-    });
+    parallel_for(rows.count, std::max<Index>(1, kGrain / std::max<Index>(1, rows.n)),
+                 [&](Index b, Index e) {
+                   Scratch<A> memory(buffers * size_t(stride));
+                   std::vector<A*> buffer(buffers);
+                   for (size_t k = 0; k < buffers; ++k)
+                     buffer[k] = memory.data() + Index(k) * stride;
+                   body(b, e, buffer.data());
+                 });
   }
 
   void forward() const {
@@ -178,15 +189,19 @@ struct RowwiseRun {
       RowIo<A> in[NI], out[NO], g[NO], d[NI];
       for (size_t k = 0; k < NI; ++k) in[k] = io(args.in[k], Op::operands[k].along, buffer[k]);
       for (size_t k = 0; k < NO; ++k) out[k] = io(args.out[k], Op::outputs[k], buffer[NI + k]);
-      for (size_t k = 0; k < NO; ++k) g[k] = io(args.grad_out[k], Op::outputs[k], buffer[NI + NO + k]);
-      for (size_t k = 0; k < NI; ++k) d[k] = io(target[k], Op::operands[k].along, buffer[NI + 2 * NO + k]);
+      for (size_t k = 0; k < NO; ++k)
+        g[k] = io(args.grad_out[k], Op::outputs[k], buffer[NI + NO + k]);
+      for (size_t k = 0; k < NI; ++k)
+        d[k] = io(target[k], Op::operands[k].along, buffer[NI + 2 * NO + k]);
       for (Index r = begin; r < end; ++r) {
         const A *x[NI], *y[NO], *gy[NO];
         A* dx[NI];
         for (size_t k = 0; k < NI; ++k) x[k] = in[k].load(rows, r);
         for (size_t k = 0; k < NO; ++k) y[k] = out[k].load(rows, r);
-        for (size_t k = 0; k < NO; ++k) gy[k] = args.grad_out[k].data ? g[k].load(rows, r) : nullptr;
-        for (size_t k = 0; k < NI; ++k) dx[k] = full[k] ? full[k]->data() + r * rows.n : d[k].target();
+        for (size_t k = 0; k < NO; ++k)
+          gy[k] = args.grad_out[k].data ? g[k].load(rows, r) : nullptr;
+        for (size_t k = 0; k < NI; ++k)
+          dx[k] = full[k] ? full[k]->data() + r * rows.n : d[k].target();
         Op::vjp(CpuLane{rows.n}, attrs, x, y, gy, dx);
         for (size_t k = 0; k < NI; ++k)
           if (!full[k]) d[k].store(rows, r);

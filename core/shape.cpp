@@ -31,8 +31,8 @@ Shape broadcast(const Shape& a, const Shape& b, const char* what) {
   for (int i = 0; i < shorter.rank(); ++i) {
     Index x = longer[i + shift], y = shorter[i];
     if (x != y && x != 1 && y != 1)
-      fail("[", what, "] shapes ", a, " and ", b, " do not broadcast: sizes ", x, " and ", y, " at axis ",
-           i + shift, " differ and neither is 1");
+      fail("[", what, "] shapes ", a, " and ", b, " do not broadcast: sizes ", x, " and ", y,
+           " at axis ", i + shift, " differ and neither is 1");
     out[i + shift] = x == 1 ? y : x;
   }
   return out;

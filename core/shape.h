@@ -17,7 +17,8 @@ class Dims {
   Dims() = default;
   Dims(std::initializer_list<Index> v) : Dims(std::span(v.begin(), v.size())) {}
   explicit Dims(std::span<const Index> v) {
-    if (v.size() > size_t(kMaxRank)) fail("a tensor has at most ", kMaxRank, " dimensions, not ", v.size());
+    if (v.size() > size_t(kMaxRank))
+      fail("a tensor has at most ", kMaxRank, " dimensions, not ", v.size());
     for (Index x : v) push_back(x);
   }
   MINIM_HD int rank() const { return rank_; }
@@ -71,7 +72,8 @@ int normalize_axis(Index axis, int rank, const char* what);
 /// @throws Error naming `what` and both shapes.
 Shape broadcast(const Shape& a, const Shape& b, const char* what);
 
-/// `strides` of `from`, as seen when it is broadcast to `to`: 0 along every stretched or added axis.
+/// `strides` of `from`, as seen when it is broadcast to `to`: 0 along every stretched or added
+/// axis.
 Strides broadcast_strides(const Shape& from, const Strides& strides, const Shape& to);
 
 }  // namespace minim

@@ -1,6 +1,7 @@
-// core/sum.h -- the one order in which minim adds: element r goes to lane r % 16; every 1024 elements the lanes are added to
-// running totals; at the end the 16 totals are added as a tree. Every instruction set and every thread count gives these bits,
-// and the error grows with n/16384 instead of n (see Higham, Accuracy and Stability of Numerical Algorithms, chapter 4).
+// core/sum.h -- the one order in which minim adds: element r goes to lane r % 16; every 1024
+// elements the lanes are added to running totals; at the end the 16 totals are added as a tree.
+// Every instruction set and every thread count gives these bits, and the error grows with n/16384
+// instead of n (see Higham, Accuracy and Stability of Numerical Algorithms, chapter 4).
 #pragma once
 #include <algorithm>
 

@@ -10,7 +10,10 @@
 namespace minim {
 
 Storage::Storage(size_t n, Device d)
-    : data(memory::allocate(n, d, MemoryScope::current())), bytes(n), device(d), kind(MemoryScope::current()) {}
+    : data(memory::allocate(n, d, MemoryScope::current())),
+      bytes(n),
+      device(d),
+      kind(MemoryScope::current()) {}
 Storage::~Storage() { memory::release(data, bytes, device, kind); }
 
 namespace {
@@ -45,8 +48,11 @@ Typed Tensor::typed() const {
 }
 
 void Tensor::check_span(DType wanted) const {
-  if (wanted != dtype()) fail("span of ", name_of(wanted), " asked of a ", name_of(dtype()), " tensor; convert with .to()");
-  if (!is_contiguous()) fail("span asked of a strided view ", shape(), "; call .contiguous() first");
+  if (wanted != dtype())
+    fail("span of ", name_of(wanted), " asked of a ", name_of(dtype()),
+         " tensor; convert with .to()");
+  if (!is_contiguous())
+    fail("span asked of a strided view ", shape(), "; call .contiguous() first");
 }
 
 double Tensor::item() const {
@@ -85,7 +91,8 @@ Tensor full(const Shape& shape, double value, DType dtype, Device device) {
 }
 
 Tensor tensor(std::span<const double> values, const Shape& shape, DType dtype) {
-  if (Index(values.size()) != shape.numel()) fail(values.size(), " values do not fill the shape ", shape);
+  if (Index(values.size()) != shape.numel())
+    fail(values.size(), " values do not fill the shape ", shape);
   Tensor t = empty(shape, dtype);
   store_run(t.data(), dtype, 1, t.numel(), values.data());
   return t;
@@ -124,7 +131,8 @@ std::string shown(double v) {
   return text;
 }
 
-void print(std::string& out, const std::vector<double>& v, const Shape& shape, int axis, size_t& at) {
+void print(std::string& out, const std::vector<double>& v, const Shape& shape, int axis,
+           size_t& at) {
   constexpr Index kEdge = 3;
   if (axis == shape.rank()) {
     out += shown(v[at++]);

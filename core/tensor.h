@@ -1,5 +1,6 @@
-// core/tensor.h -- a tensor is a shape, strides and an offset over shared storage. Copies of a Tensor share everything;
-// views share the storage and with it the version counter that every in-place write bumps.
+// core/tensor.h -- a tensor is a shape, strides and an offset over shared storage. Copies of a
+// Tensor share everything; views share the storage and with it the version counter that every
+// in-place write bumps.
 #pragma once
 #include <memory>
 #include <span>
@@ -123,14 +124,22 @@ class Tensor {
  private:
   template <class T>
   static constexpr DType dtype_of() {
-    if constexpr (std::is_same_v<T, bool>) return DType::boolean;
-    else if constexpr (std::is_same_v<T, uint8_t>) return DType::u8;
-    else if constexpr (std::is_same_v<T, int32_t>) return DType::i32;
-    else if constexpr (std::is_same_v<T, int64_t>) return DType::i64;
-    else if constexpr (std::is_same_v<T, f16>) return DType::f16;
-    else if constexpr (std::is_same_v<T, bf16>) return DType::bf16;
-    else if constexpr (std::is_same_v<T, float>) return DType::f32;
-    else return DType::f64;
+    if constexpr (std::is_same_v<T, bool>)
+      return DType::boolean;
+    else if constexpr (std::is_same_v<T, uint8_t>)
+      return DType::u8;
+    else if constexpr (std::is_same_v<T, int32_t>)
+      return DType::i32;
+    else if constexpr (std::is_same_v<T, int64_t>)
+      return DType::i64;
+    else if constexpr (std::is_same_v<T, f16>)
+      return DType::f16;
+    else if constexpr (std::is_same_v<T, bf16>)
+      return DType::bf16;
+    else if constexpr (std::is_same_v<T, float>)
+      return DType::f32;
+    else
+      return DType::f64;
   }
   void* advance_bytes(Index offset) const {
     return static_cast<std::byte*>(impl_->storage->data) + offset * Index(size_of(impl_->dtype));
@@ -142,16 +151,22 @@ class Tensor {
 /// Uninitialised. Counted as the current MemoryScope's kind.
 Tensor empty(const Shape& shape, DType dtype = DType::f32, Device device = {});
 Tensor full(const Shape& shape, double value, DType dtype = DType::f32, Device device = {});
-inline Tensor zeros(const Shape& s, DType d = DType::f32, Device dev = {}) { return full(s, 0, d, dev); }
-inline Tensor ones(const Shape& s, DType d = DType::f32, Device dev = {}) { return full(s, 1, d, dev); }
-/// From values in row-major order, rounded once to `dtype`. @throws Error when the count does not fit the shape.
+inline Tensor zeros(const Shape& s, DType d = DType::f32, Device dev = {}) {
+  return full(s, 0, d, dev);
+}
+inline Tensor ones(const Shape& s, DType d = DType::f32, Device dev = {}) {
+  return full(s, 1, d, dev);
+}
+/// From values in row-major order, rounded once to `dtype`. @throws Error when the count does not
+/// fit the shape.
 Tensor tensor(std::span<const double> values, const Shape& shape, DType dtype = DType::f32);
 Tensor tensor(std::initializer_list<double> values, DType dtype = DType::f32);
 Tensor arange(Index n, DType dtype = DType::i64);
 
 /// A view of the same storage, not recorded by autograd.
 Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, Index offset);
-/// Copies elements between any dtypes and strides of one shape, rounding once; not recorded, no version change.
+/// Copies elements between any dtypes and strides of one shape, rounding once; not recorded, no
+/// version change.
 void copy_elements(const Tensor& from, const Tensor& to);
 
 /// Values with shape and dtype, e.g. "[[1, 2], [3, 4]] f32(2, 2)"; long tensors are shortened.

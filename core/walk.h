@@ -1,5 +1,6 @@
-// core/walk.h -- visits every element of some tensors of one (broadcast) shape as runs along one axis: axes that are dense
-// in all of them are merged first, so contiguous tensors are one long run.
+// core/walk.h -- visits every element of some tensors of one (broadcast) shape as runs along one
+// axis: axes that are dense in all of them are merged first, so contiguous tensors are one long
+// run.
 #pragma once
 #include <array>
 
@@ -36,7 +37,8 @@ struct Walk {
     for (size_t k = 0; k < N; ++k) stride[k] = steps_[k][0];
   }
 
-  /// Calls f(offsets, n) for every run of at most kRun elements; offsets are in elements, per tensor. Threaded.
+  /// Calls f(offsets, n) for every run of at most kRun elements; offsets are in elements, per
+  /// tensor. Threaded.
   template <class F>
   void run(F&& f) const {
     constexpr Index kRun = 4096;
@@ -59,7 +61,7 @@ struct Walk {
   }
 
  private:
-  Dims sizes_;                  ///< merged, innermost first
+  Dims sizes_;  ///< merged, innermost first
   std::array<Dims, N> steps_;
 };
 

@@ -8,10 +8,11 @@ namespace {
 
 const GPTConfig& checked(const GPTConfig& c) {
   if (c.vocab < 1 || c.block < 1 || c.layers < 1 || c.heads < 1 || c.embd < 1)
-    fail("a GPT needs positive sizes: vocab ", c.vocab, ", block ", c.block, ", layers ", c.layers, ", heads ", c.heads,
-         ", embd ", c.embd);
+    fail("a GPT needs positive sizes: vocab ", c.vocab, ", block ", c.block, ", layers ", c.layers,
+         ", heads ", c.heads, ", embd ", c.embd);
   if (c.embd % c.heads != 0)
-    fail("embd ", c.embd, " is not divisible by heads ", c.heads, ": each head takes embd / heads columns");
+    fail("embd ", c.embd, " is not divisible by heads ", c.heads,
+         ": each head takes embd / heads columns");
   return c;
 }
 
@@ -41,7 +42,9 @@ Tensor GPTBlock::attention(const Tensor& x) const {
   Index batch = x.size(0), time = x.size(1), width = x.size(2);
   Tensor qkv = qkv_(x);
   auto part = [&](Index i) {
-    return qkv.slice(2, i * width, (i + 1) * width).reshape({batch, time, heads_, width / heads_}).transpose(1, 2);
+    return qkv.slice(2, i * width, (i + 1) * width)
+        .reshape({batch, time, heads_, width / heads_})
+        .transpose(1, 2);
   };
   Tensor y = scaled_dot_product_attention(part(0), part(1), part(2), {}, {.causal = true});
   return attention_out_(y.transpose(1, 2).reshape({batch, time, width}));
@@ -61,7 +64,8 @@ GPT::GPT(const GPTConfig& config)
   child("tokens", tokens_);
   child("positions", positions_);
   child("dropout", dropout_);
-  for (Index i = 0; i < config.layers; ++i) child("blocks." + std::to_string(i), blocks_.emplace_back(config));
+  for (Index i = 0; i < config.layers; ++i)
+    child("blocks." + std::to_string(i), blocks_.emplace_back(config));
   child("norm", norm_);
   if (!config.tied) child("head", head_.emplace_back(config.embd, config.vocab, false));
   name_parameters();
@@ -70,7 +74,8 @@ GPT::GPT(const GPTConfig& config)
 Tensor GPT::operator()(const Tensor& tokens) const {
   if (tokens.rank() != 2) fail("GPT takes tokens (batch, time), not ", tokens.shape());
   Index time = tokens.size(1);
-  if (time > config_.block) fail(time, " tokens are longer than the model's block of ", config_.block);
+  if (time > config_.block)
+    fail(time, " tokens are longer than the model's block of ", config_.block);
   Tensor x = dropout_(tokens_(tokens) + positions_(arange(time)));
   for (const GPTBlock& block : blocks_) x = block(x);
   x = norm_(x);

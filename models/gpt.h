@@ -1,5 +1,5 @@
-// models/gpt.h -- the bundled Transformer: a GPT (Radford et al., 2019) with learned positions, pre-LayerNorm blocks, GELU,
-// optional biases and an optionally tied head.
+// models/gpt.h -- the bundled Transformer: a GPT (Radford et al., 2019) with learned positions,
+// pre-LayerNorm blocks, GELU, optional biases and an optionally tied head.
 #pragma once
 #include <deque>
 

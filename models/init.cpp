@@ -13,7 +13,8 @@ template <class F>
 Tensor draw(Tensor x, F f) {
   uint64_t stream = random_stream(RandomUse::init, generator().next_stream++);
   std::vector<double> values(static_cast<size_t>(x.numel()));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = f(Philox::block(generator().seed, stream, i));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = f(Philox::block(generator().seed, stream, i));
   copy_elements(tensor(values, x.shape(), DType::f64), x);
   x.bump_version();
   return x;
@@ -50,6 +51,8 @@ Tensor kaiming_uniform(Tensor x, double gain) {
   double limit = gain * std::sqrt(3 / fans(x).in);
   return uniform(x, -limit, limit);
 }
-Tensor residual_normal(Tensor x, Index layers, double std) { return normal(x, 0, std / std::sqrt(2.0 * double(layers))); }
+Tensor residual_normal(Tensor x, Index layers, double std) {
+  return normal(x, 0, std / std::sqrt(2.0 * double(layers)));
+}
 
 }  // namespace minim::models::init

@@ -1,5 +1,5 @@
-// models/init.h -- initialisers. Values come from the thread's Generator (one stream a tensor), drawn in double and rounded
-// once, so that they are the same for every dtype up to rounding.
+// models/init.h -- initialisers. Values come from the thread's Generator (one stream a tensor),
+// drawn in double and rounded once, so that they are the same for every dtype up to rounding.
 #pragma once
 #include "minim/core/tensor.h"
 

@@ -31,10 +31,12 @@ double largest_magnitude(const Tensor& logits) {
 int32_t pick(std::vector<double> logits, const Sampling& how, Index position) {
   for (double v : logits)
     if (std::isnan(v) || v == INFINITY)
-      fail("the model's logits are not finite (", v, "): its weights are broken; `minim eval` tells its loss");
+      fail("the model's logits are not finite (", v,
+           "): its weights are broken; `minim eval` tells its loss");
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[size_t(a)] > logits[size_t(b)]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return logits[size_t(a)] > logits[size_t(b)]; });
   if (how.temperature == 0) return order[0];
   size_t kept = how.top_k > 0 ? std::min(size_t(how.top_k), order.size()) : order.size();
   std::vector<double> cumulative;
@@ -43,7 +45,8 @@ int32_t pick(std::vector<double> logits, const Sampling& how, Index position) {
     cumulative.push_back(total += std::exp((logits[size_t(order[i])] - top) / how.temperature));
   auto bits = Philox::block(how.seed, random_stream(RandomUse::sampling), uint64_t(position));
   double u = uniform01(join(bits[0], bits[1])) * total;
-  size_t at = size_t(std::upper_bound(cumulative.begin(), cumulative.end(), u) - cumulative.begin());
+  size_t at =
+      size_t(std::upper_bound(cumulative.begin(), cumulative.end(), u) - cumulative.begin());
   return order[std::min(at, kept - 1)];
 }
 
@@ -62,7 +65,8 @@ Batch make_batch(std::span<const int32_t> tokens, std::span<const int64_t> start
   return batch;
 }
 
-Evaluation evaluate(GPT& model, std::span<const int32_t> tokens, Index block, Index batch, const amp::Precision& precision) {
+Evaluation evaluate(GPT& model, std::span<const int32_t> tokens, Index block, Index batch,
+                    const amp::Precision& precision) {
   EvalScope eval(model);
   NoGrad no_recording;
   Evaluation result;
@@ -71,7 +75,8 @@ Evaluation evaluate(GPT& model, std::span<const int32_t> tokens, Index block, In
   for (size_t first = 0; first < windows.size();) {
     size_t last = first;  // windows of one length go together
     std::vector<int64_t> starts;
-    while (last < windows.size() && Index(starts.size()) < batch && windows[last].length == windows[first].length)
+    while (last < windows.size() && Index(starts.size()) < batch &&
+           windows[last].length == windows[first].length)
       starts.push_back(windows[last++].start);
     Batch b = make_batch(tokens, starts, windows[first].length);
     Tensor logits, loss;
@@ -81,7 +86,8 @@ Evaluation evaluate(GPT& model, std::span<const int32_t> tokens, Index block, In
       loss = cross_entropy(logits, b.targets, {.reduction = Reduction::sum});
     }
     sum += loss.item();
-    if (double largest = largest_magnitude(logits); !(largest <= result.max_logit)) result.max_logit = largest;  // NaN stays
+    if (double largest = largest_magnitude(logits); !(largest <= result.max_logit))
+      result.max_logit = largest;  // NaN stays
     result.tokens += b.targets.numel();
     first = last;
   }
@@ -93,7 +99,8 @@ std::vector<int32_t> generate(GPT& model, std::vector<int32_t> tokens, const Sam
                               const std::function<void(int32_t)>& made) {
   if (tokens.empty()) fail("generation needs a prompt of at least one token");
   if (!(how.temperature >= 0) || how.top_k < 0 || how.count < 0)
-    fail("temperature ", how.temperature, ", top-k ", how.top_k, " and count ", how.count, " must not be negative");
+    fail("temperature ", how.temperature, ", top-k ", how.top_k, " and count ", how.count,
+         " must not be negative");
   EvalScope eval(model);
   NoGrad no_recording;
   Index block = model.config().block, vocab = model.config().vocab;

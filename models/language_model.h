@@ -1,4 +1,5 @@
-// models/language_model.h -- what one does with a model of token sequences: make batches, evaluate, generate.
+// models/language_model.h -- what one does with a model of token sequences: make batches, evaluate,
+// generate.
 #pragma once
 #include <functional>
 #include <span>
@@ -21,9 +22,10 @@ struct Evaluation {
   Index tokens = 0;
   double max_logit = 0;  ///< largest |logit|
 };
-/// Over all of `tokens`, in the windows of validation_windows(); in eval mode, without gradients, with the casts of
-/// `precision`.
-Evaluation evaluate(GPT& model, std::span<const int32_t> tokens, Index block, Index batch, const amp::Precision& precision);
+/// Over all of `tokens`, in the windows of validation_windows(); in eval mode, without gradients,
+/// with the casts of `precision`.
+Evaluation evaluate(GPT& model, std::span<const int32_t> tokens, Index block, Index batch,
+                    const amp::Precision& precision);
 
 struct Sampling {
   Index count = 200;
@@ -31,7 +33,8 @@ struct Sampling {
   Index top_k = 0;         ///< 0 keeps all
   uint64_t seed = 1337;
 };
-/// Continues `prompt`, which must not be empty, token by token; `made` hears each. The same seed gives the same tokens.
+/// Continues `prompt`, which must not be empty, token by token; `made` hears each. The same seed
+/// gives the same tokens.
 /// @throws Error when the model's logits are not finite.
 std::vector<int32_t> generate(GPT& model, std::vector<int32_t> prompt, const Sampling& how,
                               const std::function<void(int32_t)>& made = {});

@@ -13,7 +13,8 @@ Tensor weights(const Shape& shape, double value = 0) {
 
 }  // namespace
 
-Linear::Linear(Index in, Index out, bool with_bias) : weight(init::normal(weights({out, in}), 0, 0.02)) {
+Linear::Linear(Index in, Index out, bool with_bias)
+    : weight(init::normal(weights({out, in}), 0, 0.02)) {
   parameter("weight", weight);
   if (!with_bias) return;
   bias = weights({out});
@@ -21,7 +22,8 @@ Linear::Linear(Index in, Index out, bool with_bias) : weight(init::normal(weight
 }
 Tensor Linear::operator()(const Tensor& x) const { return linear(x, weight, bias); }
 
-Embedding::Embedding(Index vocab, Index width) : weight(init::normal(weights({vocab, width}), 0, 0.02)) {
+Embedding::Embedding(Index vocab, Index width)
+    : weight(init::normal(weights({vocab, width}), 0, 0.02)) {
   parameter("weight", weight);
 }
 Tensor Embedding::operator()(const Tensor& indices) const { return embedding(weight, indices); }
@@ -32,11 +34,15 @@ LayerNorm::LayerNorm(Index width, bool with_bias, double e) : weight(weights({wi
   bias = weights({width});
   parameter("bias", bias);
 }
-Tensor LayerNorm::operator()(const Tensor& x) const { return layer_norm(x, weight, bias, {.eps = eps}); }
+Tensor LayerNorm::operator()(const Tensor& x) const {
+  return layer_norm(x, weight, bias, {.eps = eps});
+}
 
 Dropout::Dropout(double probability) : p(probability) {
   if (!(p >= 0 && p < 1)) fail("dropout must be in [0, 1), not ", p);
 }
-Tensor Dropout::operator()(const Tensor& x) const { return training() && p > 0 ? dropout(x, {.p = p}) : x; }
+Tensor Dropout::operator()(const Tensor& x) const {
+  return training() && p > 0 ? dropout(x, {.p = p}) : x;
+}
 
 }  // namespace minim::models

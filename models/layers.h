@@ -4,7 +4,8 @@
 
 namespace minim::models {
 
-/// y = x W^T + b; x (..., in), W (out, in). W is normal(0, 0.02), b zero; re-initialise with models::init.
+/// y = x W^T + b; x (..., in), W (out, in). W is normal(0, 0.02), b zero; re-initialise with
+/// models::init.
 class Linear : public Module {
  public:
   Linear(Index in, Index out, bool bias = true);

@@ -19,7 +19,8 @@ json config_to_json(const GPTConfig& c) {
 }
 
 GPTConfig config_from_json(const json& j) {
-  return {j.at("vocab"), j.at("block"), j.at("layers"), j.at("heads"), j.at("embd"), j.at("dropout"), j.at("bias"), j.at("tied")};
+  return {j.at("vocab"), j.at("block"),   j.at("layers"), j.at("heads"),
+          j.at("embd"),  j.at("dropout"), j.at("bias"),   j.at("tied")};
 }
 
 std::filesystem::path file_in(const std::filesystem::path& path) {
@@ -30,13 +31,16 @@ std::filesystem::path file_in(const std::filesystem::path& path) {
     if (fs::exists(path / kManifestName)) verify_manifest(path);
     return path / "model.safetensors";
   }
-  if (auto checkpoint = newest_complete(path / "checkpoint")) return *checkpoint / "model.safetensors";
-  fail("'", path.string(), "' holds neither model.safetensors nor checkpoint/: it is no run of minim train");
+  if (auto checkpoint = newest_complete(path / "checkpoint"))
+    return *checkpoint / "model.safetensors";
+  fail("'", path.string(),
+       "' holds neither model.safetensors nor checkpoint/: it is no run of minim train");
 }
 
 bool is_model(const Metadata& m) {
   auto format = m.find("format");
-  return format != m.end() && format->second == kFormat && m.contains("config") && m.contains("tokenizer");
+  return format != m.end() && format->second == kFormat && m.contains("config") &&
+         m.contains("tokenizer");
 }
 
 LoadedModel model_of(const SafeTensors& stored) {
@@ -44,10 +48,12 @@ LoadedModel model_of(const SafeTensors& stored) {
   LoadedModel loaded{nullptr, Tokenizer::from_json(m.at("tokenizer")), m};
   const GPTConfig config = config_from_json(json::parse(m.at("config")));
   if (config.vocab != loaded.tokenizer.vocab())
-    fail("the model has a vocabulary of ", config.vocab, ", but its tokenizer has ", loaded.tokenizer.vocab(), " tokens");
+    fail("the model has a vocabulary of ", config.vocab, ", but its tokenizer has ",
+         loaded.tokenizer.vocab(), " tokens");
   NamedTensors state;
   for (const Blob& blob : stored.blobs()) state.emplace_back(blob.name, tensor_of(blob));
-  const Generator before = generator();  // of the program: initial values that are overwritten take none of it
+  const Generator before =
+      generator();  // of the program: initial values that are overwritten take none of it
   loaded.model = std::make_unique<GPT>(config);
   generator() = before;
   if (!state.empty()) loaded.model->to(state.front().second.dtype());
@@ -60,8 +66,11 @@ LoadedModel model_of(const SafeTensors& stored) {
 Blob blob_of(const std::string& name, const Tensor& x, std::vector<Tensor>& keep) {
   keep.push_back(x.detach().contiguous());
   const Tensor& dense = keep.back();
-  return {name, x.dtype(), {x.shape().begin(), x.shape().end()},
-          std::span(static_cast<const std::byte*>(dense.data()), size_t(x.numel()) * size_of(x.dtype()))};
+  return {name,
+          x.dtype(),
+          {x.shape().begin(), x.shape().end()},
+          std::span(static_cast<const std::byte*>(dense.data()),
+                    size_t(x.numel()) * size_of(x.dtype()))};
 }
 
 Tensor tensor_of(const Blob& blob) {
@@ -70,7 +79,8 @@ Tensor tensor_of(const Blob& blob) {
   return x;
 }
 
-void save_model(const std::filesystem::path& file, const GPT& model, const Tokenizer& tokenizer, const Metadata& extra) {
+void save_model(const std::filesystem::path& file, const GPT& model, const Tokenizer& tokenizer,
+                const Metadata& extra) {
   std::vector<Tensor> keep;
   std::vector<Blob> blobs;
   for (auto& [name, tensor] : model.state_dict()) blobs.push_back(blob_of(name, tensor, keep));
@@ -85,7 +95,9 @@ LoadedModel load_model(const std::filesystem::path& path) {
   const std::filesystem::path file = file_in(path);
   const SafeTensors stored = SafeTensors::read(file);
   if (!is_model(stored.metadata()))
-    fail("'", file.string(), "' is a safetensors file, but not a model of minim: its metadata lacks format \"", kFormat, "\"");
+    fail("'", file.string(),
+         "' is a safetensors file, but not a model of minim: its metadata lacks format \"", kFormat,
+         "\"");
   try {
     return model_of(stored);
   } catch (const json::exception& e) {

@@ -9,16 +9,19 @@
 
 namespace minim::models {
 
-/// Parameters by dotted name; in the metadata the format "minim-gpt", the configuration, the tokenizer and `extra`.
-void save_model(const std::filesystem::path& file, const GPT& model, const Tokenizer& tokenizer, const Metadata& extra = {});
+/// Parameters by dotted name; in the metadata the format "minim-gpt", the configuration, the
+/// tokenizer and `extra`.
+void save_model(const std::filesystem::path& file, const GPT& model, const Tokenizer& tokenizer,
+                const Metadata& extra = {});
 
 struct LoadedModel {
   std::unique_ptr<GPT> model;  ///< in the dtype of the file
   Tokenizer tokenizer;
   Metadata metadata;
 };
-/// @param path a file of save_model(), a checkpoint (a directory with model.safetensors), or a run's directory (with
-/// checkpoint/; the newest complete one). @throws Error naming what was found instead.
+/// @param path a file of save_model(), a checkpoint (a directory with model.safetensors), or a
+/// run's directory (with checkpoint/; the newest complete one). @throws Error naming what was found
+/// instead.
 LoadedModel load_model(const std::filesystem::path& path);
 
 /// Tensors as blobs and back; `keep` holds contiguous copies that the blobs point into.

@@ -17,8 +17,12 @@ void Module::parameter(std::string name, Tensor& member) {
   member.set_requires_grad();
   parameters_.emplace_back(std::move(name), &member);
 }
-void Module::buffer(std::string name, Tensor& member) { buffers_.emplace_back(std::move(name), &member); }
-void Module::child(std::string name, Module& member) { children_.emplace_back(std::move(name), &member); }
+void Module::buffer(std::string name, Tensor& member) {
+  buffers_.emplace_back(std::move(name), &member);
+}
+void Module::child(std::string name, Module& member) {
+  children_.emplace_back(std::move(name), &member);
+}
 
 NamedTensors Module::named_parameters() const {
   NamedTensors all;
@@ -79,10 +83,12 @@ void Module::load_state_dict(const NamedTensors& given) {
     if (it == by_name.end())
       wrong += "\n  missing: " + name;
     else if (!(it->second.shape() == tensor.shape()))
-      wrong += "\n  " + name + " has shape " + to_string(it->second.shape()) + ", the model's is " + to_string(tensor.shape());
+      wrong += "\n  " + name + " has shape " + to_string(it->second.shape()) + ", the model's is " +
+               to_string(tensor.shape());
   }
   for (auto& [name, tensor] : given)
-    if (std::none_of(mine.begin(), mine.end(), [&](auto& m) { return m.first == name; })) wrong += "\n  unexpected: " + name;
+    if (std::none_of(mine.begin(), mine.end(), [&](auto& m) { return m.first == name; }))
+      wrong += "\n  unexpected: " + name;
   if (!wrong.empty()) fail("the state does not fit the model:", wrong);
   NoGrad no_recording;
   for (auto& [name, tensor] : mine) tensor.copy_(by_name.at(name));

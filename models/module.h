@@ -1,5 +1,6 @@
-// models/module.h -- modules: trees of named parameters and buffers. A module is built from members that register themselves
-// with their parent; names are dotted paths ("blocks.3.attn.qkv.weight"), the same in messages and in checkpoints.
+// models/module.h -- modules: trees of named parameters and buffers. A module is built from members
+// that register themselves with their parent; names are dotted paths ("blocks.3.attn.qkv.weight"),
+// the same in messages and in checkpoints.
 #pragma once
 #include <string>
 #include <utility>
@@ -35,8 +36,8 @@ class Module {
 
   /// Parameters and buffers by name.
   NamedTensors state_dict() const;
-  /// Copies values in, rounding to each parameter's dtype. @throws Error naming every missing and unexpected name, and every
-  /// shape that differs; nothing is changed then.
+  /// Copies values in, rounding to each parameter's dtype. @throws Error naming every missing and
+  /// unexpected name, and every shape that differs; nothing is changed then.
   void load_state_dict(const NamedTensors& state);
 
   /// Gives every parameter its dotted name, for messages. Call once, on the root.

@@ -36,6 +36,7 @@ void truncate_to_step(const std::filesystem::path& path, int64_t step) {
       if (end + 1 >= text.size()) break;
       fail("log ", path, " line ", number, " is not a JSON object: mend or delete that line");
     }
+    if (record.contains("final")) continue;
     const auto at = record.find("step");
     if (at == record.end() || !at->is_number() || at->get<double>() <= double(step))
       kept += line + '\n';

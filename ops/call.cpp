@@ -20,10 +20,14 @@ namespace {
 
 bool accepted(Accepts accepts, DType d) {
   switch (accepts) {
-    case Accepts::floating: return true;  // integers become floats, or use the integer kernel
-    case Accepts::integer: return info(d).category == Category::integral;
-    case Accepts::boolean: return d == DType::boolean;
-    case Accepts::any: return true;
+    case Accepts::floating:
+      return true;  // integers become floats, or use the integer kernel
+    case Accepts::integer:
+      return info(d).category == Category::integral;
+    case Accepts::boolean:
+      return d == DType::boolean;
+    case Accepts::any:
+      return true;
   }
   return false;
 }
@@ -39,12 +43,13 @@ void check_operands(const OpRow& row, std::span<const Tensor> xs) {
       continue;
     }
     if (!accepted(o.accepts, xs[k].dtype()))
-      fail("[", row.name, "] operand '", o.name, "' must be ", o.accepts == Accepts::boolean ? "bool" : "an integer tensor",
-           ", not ", name_of(xs[k].dtype()), xs[k].shape());
+      fail("[", row.name, "] operand '", o.name, "' must be ",
+           o.accepts == Accepts::boolean ? "bool" : "an integer tensor", ", not ",
+           name_of(xs[k].dtype()), xs[k].shape());
     if (!first) first = &xs[k];
     if (!(xs[k].device() == first->device()) && !xs[k].impl()->scalar)
-      fail("[", row.name, "] operands are on different devices: ", name_of(first->device().kind), " and ",
-           name_of(xs[k].device().kind), "; move one");
+      fail("[", row.name, "] operands are on different devices: ", name_of(first->device().kind),
+           " and ", name_of(xs[k].device().kind), "; move one");
   }
 }
 
@@ -52,12 +57,14 @@ void check_operands(const OpRow& row, std::span<const Tensor> xs) {
 std::vector<Typed> typed(const OpRow& row, std::span<const Tensor> xs) {
   std::vector<Typed> out;
   for (size_t k = 0; k < xs.size(); ++k)
-    if (xs[k].defined() && row.operands[k].accepts == Accepts::floating) out.push_back(xs[k].typed());
+    if (xs[k].defined() && row.operands[k].accepts == Accepts::floating)
+      out.push_back(xs[k].typed());
   if (out.empty()) out.push_back({DType::f32});
   return out;
 }
 
-/// Rounds a floating operand to 16 bits, as a recorded op. A leaf's copy is made once per autocast region.
+/// Rounds a floating operand to 16 bits, as a recorded op. A leaf's copy is made once per autocast
+/// region.
 Tensor lowered(const Tensor& x, DType to, const amp::Autocast& region) {
   if (!is_floating(x.dtype()) || x.dtype() == to || x.dtype() == DType::f64) return x;
   bool leaf = x.requires_grad() && !x.impl()->autograd->node && x.dtype() == DType::f32;
@@ -78,9 +85,10 @@ void check_same_dtype(const OpRow& row, std::span<const Tensor> xs) {
       first = &xs[k];
       first_k = k;
     } else if (xs[k].dtype() != first->dtype()) {
-      fail("[", row.name, "] operands differ in dtype: ", row.operands[first_k].name, " is ", name_of(first->dtype()),
-           first->shape(), " (", origin(*first), "), ", row.operands[k].name, " is ", name_of(xs[k].dtype()), xs[k].shape(),
-           " (", origin(xs[k]), "); convert one with .to(), or run inside Autocast");
+      fail("[", row.name, "] operands differ in dtype: ", row.operands[first_k].name, " is ",
+           name_of(first->dtype()), first->shape(), " (", origin(*first), "), ",
+           row.operands[k].name, " is ", name_of(xs[k].dtype()), xs[k].shape(), " (", origin(xs[k]),
+           "); convert one with .to(), or run inside Autocast");
     }
   }
 }
@@ -91,18 +99,24 @@ void check_scalars(const OpRow& row, std::span<const Tensor> xs, DType dtype) {
     if (!xs[k].defined() || !xs[k].impl()->scalar) continue;
     double v = xs[k].item();
     if (std::isfinite(v) && std::fabs(v) > info(dtype).max)
-      fail("[", row.name, "] the number ", v, " (operand '", row.operands[k].name, "') does not fit ", name_of(dtype),
-           ", whose largest value is ", info(dtype).max, "; mask with booleans, or compute in f32");
+      fail("[", row.name, "] the number ", v, " (operand '", row.operands[k].name,
+           "') does not fit ", name_of(dtype), ", whose largest value is ", info(dtype).max,
+           "; mask with booleans, or compute in f32");
   }
 }
 
 DType result_dtype(const OpRow& row, DType chosen, DType inferred) {
   switch (row.result) {
-    case Result::same: return chosen;
-    case Result::f32: return promote_types(DType::f32, chosen == DType::f64 ? chosen : DType::f32);
-    case Result::boolean: return DType::boolean;
-    case Result::i64: return DType::i64;
-    case Result::attribute: return inferred;
+    case Result::same:
+      return chosen;
+    case Result::f32:
+      return promote_types(DType::f32, chosen == DType::f64 ? chosen : DType::f32);
+    case Result::boolean:
+      return DType::boolean;
+    case Result::i64:
+      return DType::i64;
+    case Result::attribute:
+      return inferred;
   }
   return chosen;
 }
@@ -111,13 +125,17 @@ std::vector<Tensor> make_outputs(const OpRow& row, OpArgs& args, std::span<const
   std::vector<Tensor> outputs;
   if (row.view) {
     Index offset = row.view(args);
-    outputs.push_back(as_strided(xs[0], args.out[0].shape, args.out[0].strides, xs[0].impl()->offset + offset));
+    outputs.push_back(
+        as_strided(xs[0], args.out[0].shape, args.out[0].strides, xs[0].impl()->offset + offset));
     args.out[0].dtype = xs[0].dtype();
     return outputs;
   }
   for (int k = 0; k < args.n_out; ++k) {
-    DType d = k == 0 || row.result != Result::attribute ? result_dtype(row, args.dtype, args.out[k].dtype) : args.out[k].dtype;
-    if (k >= row.returned) d = compute_in(args.dtype) == Compute::f64 ? DType::f64 : DType::f32;  // statistics
+    DType d = k == 0 || row.result != Result::attribute
+                  ? result_dtype(row, args.dtype, args.out[k].dtype)
+                  : args.out[k].dtype;
+    if (k >= row.returned)
+      d = compute_in(args.dtype) == Compute::f64 ? DType::f64 : DType::f32;  // statistics
     outputs.push_back(empty(args.out[k].shape, d, args.device));
     args.out[k] = arg_of(outputs.back());
   }
@@ -133,7 +151,8 @@ std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> operands, con
   amp::Choice choice = amp::choose_dtype(row, region, typed(row, xs));
   if (choice.lower)
     for (size_t k = 0; k < xs.size(); ++k)
-      if (xs[k].defined() && row.operands[k].accepts == Accepts::floating) xs[k] = lowered(xs[k], choice.dtype, *region);
+      if (xs[k].defined() && row.operands[k].accepts == Accepts::floating)
+        xs[k] = lowered(xs[k], choice.dtype, *region);
   if (row.same_dtype) check_same_dtype(row, xs);
   check_scalars(row, xs, choice.dtype);
 
@@ -146,7 +165,8 @@ std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> operands, con
     args.in[k] = arg_of(xs[k]);
     if (xs[k].defined()) args.device = xs[k].device();
   }
-  if (row.random) args.rng = {generator().seed, random_stream(RandomUse::dropout, generator().next_stream++)};
+  if (row.random)
+    args.rng = {generator().seed, random_stream(RandomUse::dropout, generator().next_stream++)};
   if (row.infer && !row.view) {
     args.out[0].dtype = choice.dtype;
     row.infer(args);
@@ -159,11 +179,14 @@ std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> operands, con
   }
   if (Probe* probe = Probe::current()) probe->after_op(row, args, false);
 
-  bool wanted = GradMode::enabled() &&
-                std::any_of(xs.begin(), xs.end(), [](const Tensor& x) { return x.defined() && x.requires_grad(); });
+  bool wanted = GradMode::enabled() && std::any_of(xs.begin(), xs.end(), [](const Tensor& x) {
+                  return x.defined() && x.requires_grad();
+                });
   if (wanted && is_floating(outputs[0].dtype())) {
     if (!row.differentiable())
-      fail("[", row.name, "] has no backward, but an operand requires gradients; call it on x.detach() or under NoGrad");
+      fail("[", row.name,
+           "] has no backward, but an operand requires gradients; call it on x.detach() or under "
+           "NoGrad");
     record(row, args, xs, outputs);
   }
   return outputs;

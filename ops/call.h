@@ -1,4 +1,5 @@
-// ops/call.h -- the one path that every op takes: check, choose the dtype, cast, shape, run, watch, record.
+// ops/call.h -- the one path that every op takes: check, choose the dtype, cast, shape, run, watch,
+// record.
 #pragma once
 #include <vector>
 
@@ -7,9 +8,10 @@
 
 namespace minim {
 
-/// All outputs of an op, hidden statistics included. Undefined tensors stand for optional operands that are not given.
-/// @throws Error naming the op and the operand when an operand is missing, of the wrong kind, on another device, of a dtype
-/// that may not be mixed, or of a shape that does not fit.
+/// All outputs of an op, hidden statistics included. Undefined tensors stand for optional operands
+/// that are not given.
+/// @throws Error naming the op and the operand when an operand is missing, of the wrong kind, on
+/// another device, of a dtype that may not be mixed, or of a shape that does not fit.
 std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> operands, const Attrs& attrs);
 
 /// The source of randomness of this thread: each random op takes the next stream of the seed.

@@ -9,7 +9,8 @@ struct Clamp {
   static constexpr size_t arity = 1;
   static constexpr Saves saves{.inputs = 0b1};
   struct Attrs {
-    double lo = -std::numeric_limits<double>::infinity(), hi = std::numeric_limits<double>::infinity();
+    double lo = -std::numeric_limits<double>::infinity(),
+           hi = std::numeric_limits<double>::infinity();
   };
   template <class A>
   MINIM_HD static A forward(const Attrs& a, A x) {
@@ -21,7 +22,8 @@ struct Clamp {
   }
   static std::vector<Example> examples() {
     std::vector<Example> list;
-    for (const Shape& s : {Shape{}, Shape{0}, Shape{37}, Shape{2, 3, 4}}) list.push_back({{s}, minim::Attrs(Attrs{-1, 0.75})});
+    for (const Shape& s : {Shape{}, Shape{0}, Shape{37}, Shape{2, 3, 4}})
+      list.push_back({{s}, minim::Attrs(Attrs{-1, 0.75})});
     return list;
   }
 };

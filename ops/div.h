@@ -6,7 +6,8 @@ namespace minim::op {
 
 struct Div {
   static constexpr size_t arity = 2;
-  static constexpr std::array operands{Operand{"x"}, Operand{"y", Accepts::floating, Domain::off_zero}};
+  static constexpr std::array operands{Operand{"x"},
+                                       Operand{"y", Accepts::floating, Domain::off_zero}};
   static constexpr Saves saves{.inputs = 0b11};
   template <class A>
   MINIM_HD static A forward(A x, A y) {

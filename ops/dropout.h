@@ -1,5 +1,5 @@
-// zeroes each element with probability p and scales the rest by 1 / (1 - p). The mask is a pure function of (seed, stream,
-// element), so backward draws it again instead of storing it
+// zeroes each element with probability p and scales the rest by 1 / (1 - p). The mask is a pure
+// function of (seed, stream, element), so backward draws it again instead of storing it
 #pragma once
 #include "minim/ops/op_struct.h"
 

@@ -1,5 +1,6 @@
-// ops/functional.h -- the public functions, one per row, expanded from the table: `softmax(x, {.dim = -1})`. The number of
-// operands is checked by the compiler; attributes come last, in braces. Operators and composites stand at the end.
+// ops/functional.h -- the public functions, one per row, expanded from the table: `softmax(x, {.dim
+// = -1})`. The number of operands is checked by the compiler; attributes come last, in braces.
+// Operators and composites stand at the end.
 #pragma once
 #include <array>
 
@@ -36,10 +37,14 @@ std::remove_cvref_t<Param<F, i>> absent() {
 
 template <class F>
 constexpr size_t returned_by() {
-  if constexpr (requires { F::returned; }) return F::returned;
-  else if constexpr (requires { F::n_outputs; }) return F::n_outputs;
-  else if constexpr (requires { F::axes(attrs_t<F>{}, 0); }) return F::outputs.size();
-  else return 1;
+  if constexpr (requires { F::returned; })
+    return F::returned;
+  else if constexpr (requires { F::n_outputs; })
+    return F::n_outputs;
+  else if constexpr (requires { F::axes(attrs_t<F>{}, 0); })
+    return F::outputs.size();
+  else
+    return 1;
 }
 
 template <class F, class... Ps>
@@ -66,12 +71,13 @@ auto call_with(const OpRow& row, Ps&&... params) {
 
 }  // namespace detail
 
-#define OP(name, F, ...)                                                                                       \
-  template <class G = op::F>                                                                                   \
-  auto name(detail::Param<G, 0> a, detail::Param<G, 1> b = detail::absent<G, 1>(),                             \
-            detail::Param<G, 2> c = detail::absent<G, 2>(), detail::Param<G, 3> d = detail::absent<G, 3>(),    \
-            detail::Param<G, 4> e = detail::absent<G, 4>()) {                                                  \
-    return detail::call_with<G>(Op::name, a, b, c, d, e);                                                      \
+#define OP(name, F, ...)                                                           \
+  template <class G = op::F>                                                       \
+  auto name(detail::Param<G, 0> a, detail::Param<G, 1> b = detail::absent<G, 1>(), \
+            detail::Param<G, 2> c = detail::absent<G, 2>(),                        \
+            detail::Param<G, 3> d = detail::absent<G, 3>(),                        \
+            detail::Param<G, 4> e = detail::absent<G, 4>()) {                      \
+    return detail::call_with<G>(Op::name, a, b, c, d, e);                          \
   }
 #include "minim/ops/ops.def"
 #undef OP

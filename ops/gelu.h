@@ -22,7 +22,8 @@ struct Gelu {
   template <class A>
   MINIM_HD static void vjp(const Attrs& attrs, A g, A, A x, A* d) {
     if (attrs.tanh) {
-      A t = math::tanh(inner(x)), slope = A(0.79788456080286535588) * (A(1) + A(3 * 0.044715) * x * x);
+      A t = math::tanh(inner(x)),
+        slope = A(0.79788456080286535588) * (A(1) + A(3 * 0.044715) * x * x);
       d[0] = g * A(0.5) * (A(1) + t + x * (A(1) - t * t) * slope);
     } else {
       A phi = A(0.39894228040143267794) * math::exp(A(-0.5) * x * x);
@@ -32,7 +33,8 @@ struct Gelu {
   static std::vector<Example> examples() {
     std::vector<Example> list;
     for (bool tanh : {false, true})
-      for (const Shape& s : {Shape{}, Shape{0}, Shape{37}, Shape{2, 3, 4}}) list.push_back({{s}, minim::Attrs(Attrs{tanh})});
+      for (const Shape& s : {Shape{}, Shape{0}, Shape{37}, Shape{2, 3, 4}})
+        list.push_back({{s}, minim::Attrs(Attrs{tanh})});
     return list;
   }
 };

@@ -1,28 +1,9 @@
 #include "minim/ops/linear.h"
 
-#include <memory>
-
-#include "minim/core/allocator.h"
 #include "minim/ops/matrix.h"
 
 namespace minim::op {
 namespace {
-
-/// (..., n) as one matrix; copied only where no single stride steps through its rows.
-struct Rows {
-  Arg arg;
-  std::unique_ptr<Scratch<std::byte>> copied;
-
-  explicit Rows(const Arg& x) : arg(x) {
-    if (join_rows(arg)) return;
-    copied = std::make_unique<Scratch<std::byte>>(size_t(x.shape.numel()) * size_of(x.dtype));
-    arg = {copied->data(), x.dtype, x.shape, contiguous_strides(x.shape), true};
-    copy(x, arg);
-    join_rows(arg);
-  }
-  MatrixRef matrix() const { return {arg.data, arg.dtype, arg.strides[0], arg.strides[1]}; }
-  Index count() const { return arg.shape[0]; }
-};
 
 MatrixRef matrix_of(const Arg& x) { return {x.data, x.dtype, x.strides[0], x.strides[1]}; }
 

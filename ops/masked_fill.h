@@ -5,7 +5,8 @@
 namespace minim::op {
 
 struct MaskedFill {
-  static constexpr std::array operands{Operand{"x"}, Operand{"mask", Accepts::boolean}, Operand{"value"}};
+  static constexpr std::array operands{Operand{"x"}, Operand{"mask", Accepts::boolean},
+                                       Operand{"value"}};
   static constexpr size_t arity = 3;
   static constexpr bool integers = true;
   static constexpr Saves saves{.inputs = 0b10};

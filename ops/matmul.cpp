@@ -13,14 +13,18 @@ struct Product {
   Arg x, y, out;
   Shape batch;
   Index m, k, n;
+  std::unique_ptr<Rows> joined[2];  ///< where x and out had to be copied to become one matrix
 
-  Product(const OpArgs& args, const Arg& result) : x(args.in[0]), y(args.in[1]), out(result) {
+  /// @param copies whether they may: the gradient of a shared y is one sum over all rows, whatever
+  /// the strides are.
+  Product(const OpArgs& args, const Arg& result, bool copies)
+      : x(args.in[0]), y(args.in[1]), out(result) {
     if (y.shape.rank() == 1) add_axis(y, 1), add_axis(out, out.shape.rank());
     if (args.in[0].shape.rank() == 1) add_axis(x, 0), add_axis(out, out.shape.rank() - 1);
     m = x.shape[x.shape.rank() - 2];
     k = y.shape[y.shape.rank() - 2];
     n = y.shape[y.shape.rank() - 1];
-    if (leading(y.shape, 2).numel() == 1) join();
+    if (leading(y.shape, 2).numel() == 1) join(copies);
     batch = leading(out.shape, 2);
   }
 
@@ -29,11 +33,16 @@ struct Product {
     a.strides.insert(at, 0);
   }
   /// One y for the whole batch: all rows of x are one matrix.
-  void join() {
+  void join(bool copies) {
     Arg rows = x, results = out;
-    if (!join_rows(rows) || !join_rows(results)) return;
-    x = rows;
-    out = results;
+    if (copies) {
+      x = (joined[0] = std::make_unique<Rows>(x))->arg;
+      out = (joined[1] = std::make_unique<Rows>(out))->arg;
+    } else {
+      if (!join_rows(rows) || !join_rows(results)) return;
+      x = rows;
+      out = results;
+    }
     y.shape = {k, n};
     y.strides = Strides(std::span(y.strides.end() - 2, 2));
     m = x.shape[0];
@@ -75,7 +84,7 @@ void gradient(const Shape& batch, const Arg& to, F product) {
 
 template <class A>
 void backward_in(const OpArgs& args) {
-  const Product p(args, args.grad_out[0]);
+  const Product p(args, args.grad_out[0], true);
   const Matrices x(p.x, p.batch), y(p.y, p.batch), g(p.out, p.batch);
   if (args.grad_in[0].data)
     gradient<A>(p.batch, Product::like(p.x, args.grad_in[0]), [&](const Matrices& dx) {
@@ -112,7 +121,7 @@ void MatMul::infer(OpArgs& args) {
 }
 
 void MatMul::forward(OpArgs& args) {
-  const Product p(args, args.out[0]);
+  const Product p(args, args.out[0], false);
   const Matrices x(p.x, p.batch), y(p.y, p.batch), out(p.out, p.batch);
   multiply(p.batch, x, false, y, false, out, p.m, p.n, p.k);
 }

@@ -1,7 +1,10 @@
 // ops/matrix.h -- arguments as the matrices of products: by their strides, without copies.
 #pragma once
+#include <memory>
+
 #include <utility>
 
+#include "minim/core/allocator.h"
 #include "minim/core/convert.h"
 #include "minim/core/gemm.h"
 #include "minim/core/op_args.h"
@@ -60,5 +63,21 @@ inline bool join_rows(Arg& x) {
   x.shape = {rows, x.shape[last]};
   return true;
 }
+
+/// (..., n) as one matrix; copied only where no single stride steps through its rows.
+struct Rows {
+  Arg arg;
+  std::unique_ptr<Scratch<std::byte>> copied;
+
+  explicit Rows(const Arg& x) : arg(x) {
+    if (join_rows(arg)) return;
+    copied = std::make_unique<Scratch<std::byte>>(size_t(x.shape.numel()) * size_of(x.dtype));
+    arg = {copied->data(), x.dtype, x.shape, contiguous_strides(x.shape), true};
+    copy(x, arg);
+    join_rows(arg);
+  }
+  MatrixRef matrix() const { return {arg.data, arg.dtype, arg.strides[0], arg.strides[1]}; }
+  Index count() const { return arg.shape[0]; }
+};
 
 }  // namespace minim

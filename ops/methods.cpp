@@ -5,13 +5,16 @@
 
 namespace minim {
 
-Tensor Tensor::to(DType dtype) const { return dtype == this->dtype() ? *this : minim::to(*this, {dtype}); }
+Tensor Tensor::to(DType dtype) const {
+  return dtype == this->dtype() ? *this : minim::to(*this, {dtype});
+}
 Tensor Tensor::clone() const { return minim::to(*this, {dtype()}); }
 Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
 
 Tensor Tensor::reshape(const Shape& shape) const {
   Strides strides;
-  bool viewable = op::Reshape::strides_for(arg_of(*this), op::Reshape::resolve(this->shape(), shape), strides);
+  bool viewable =
+      op::Reshape::strides_for(arg_of(*this), op::Reshape::resolve(this->shape(), shape), strides);
   return minim::reshape(viewable ? *this : clone(), {shape});
 }
 
@@ -36,7 +39,8 @@ Tensor Tensor::permute(const Dims& order) const { return minim::permute(*this, {
 Tensor Tensor::transpose(Index a, Index b) const {
   Dims order;
   for (int i = 0; i < rank(); ++i) order.push_back(i);
-  std::swap(order[normalize_axis(a, rank(), "transpose")], order[normalize_axis(b, rank(), "transpose")]);
+  std::swap(order[normalize_axis(a, rank(), "transpose")],
+            order[normalize_axis(b, rank(), "transpose")]);
   return permute(order);
 }
 
@@ -46,7 +50,8 @@ Tensor Tensor::slice(Index axis, Index begin, Index end, Index step) const {
 
 Tensor Tensor::select(Index axis, Index i) const {
   Index n = size(axis), at = i < 0 ? i + n : i;
-  if (at < 0 || at >= n) fail("[select] index ", i, " is out of range for axis ", axis, " of ", shape());
+  if (at < 0 || at >= n)
+    fail("[select] index ", i, " is out of range for axis ", axis, " of ", shape());
   return slice(axis, at, at + 1).squeeze(axis);
 }
 
@@ -70,7 +75,8 @@ namespace {
 
 void check_writable(const Tensor& x, const char* what) {
   if (GradMode::enabled() && x.requires_grad())
-    fail("[", what, "] ", origin(x), " requires gradients (or is a view of a tensor that does) and cannot be changed in place "
+    fail("[", what, "] ", origin(x),
+         " requires gradients (or is a view of a tensor that does) and cannot be changed in place "
          "here; do it under NoGrad, or use an out-of-place op");
 }
 
@@ -82,10 +88,12 @@ Tensor& update(Tensor& x, const OpRow& row, const Tensor& other) {
   const Tensor operands[] = {x, other};
   DType wide = result_type(std::array{x.typed(), other.typed()});
   if (info(wide).category > info(x.dtype()).category)
-    fail("[", row.name, "_] the result is ", name_of(wide), ", which an in-place op cannot store in ", name_of(x.dtype()));
+    fail("[", row.name, "_] the result is ", name_of(wide),
+         ", which an in-place op cannot store in ", name_of(x.dtype()));
   Tensor result = call(row, operands, {})[0];
   if (!(result.shape() == x.shape()))
-    fail("[", row.name, "_] the result has shape ", result.shape(), ", which cannot be stored in ", x.shape());
+    fail("[", row.name, "_] the result has shape ", result.shape(), ", which cannot be stored in ",
+         x.shape());
   copy_elements(result, x);
   x.bump_version();
   return x;
@@ -100,7 +108,9 @@ Tensor& Tensor::div_(const Tensor& other) { return update(*this, Op::div, other)
 
 Tensor& Tensor::copy_(const Tensor& from) {
   check_writable(*this, "copy_");
-  copy_elements(as_strided(from, shape(), broadcast_strides(from.shape(), from.strides(), shape()), from.impl()->offset), *this);
+  copy_elements(as_strided(from, shape(), broadcast_strides(from.shape(), from.strides(), shape()),
+                           from.impl()->offset),
+                *this);
   bump_version();
   return *this;
 }

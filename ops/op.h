@@ -1,5 +1,6 @@
-// ops/op.h -- what minim knows about an op: its row. Everything else (the public function, casts, recording, tests, docs) is
-// expanded from it. An op's identity is the address of its row, so a row of your own program is an equal citizen.
+// ops/op.h -- what minim knows about an op: its row. Everything else (the public function, casts,
+// recording, tests, docs) is expanded from it. An op's identity is the address of its row, so a row
+// of your own program is an equal citizen.
 #pragma once
 #include <span>
 
@@ -7,7 +8,8 @@
 
 namespace minim {
 
-/// The policy under autocast. It speaks of the range of the result: kernels compute in fp32 inside in any case.
+/// The policy under autocast. It speaks of the range of the result: kernels compute in fp32 inside
+/// in any case.
 ///   lower    16-bit inputs and result (matrix products)
 ///   fp32     the result needs fp32's range or precision
 ///   promote  the widest operand wins, starting at the region's dtype
@@ -18,23 +20,26 @@ const char* name_of(Cast cast);
 
 struct OpRow {
   const char* name;
-  Cast cast;      ///< policy `torch`
-  Cast lean;      ///< policy `lean`: 16 bits wherever the kernel is fp32 inside and the range allows
-  double error;   ///< c: the fp32 result is within c * 2^-24 * (|y| + sum |x|) of the exact one, before the one rounding
+  Cast cast;     ///< policy `torch`
+  Cast lean;     ///< policy `lean`: 16 bits wherever the kernel is fp32 inside and the range allows
+  double error;  ///< c: the fp32 result is within c * 2^-24 * (|y| + sum |x|) of the exact one,
+                 ///< before the one rounding
   const char* why;
 
   std::span<const Operand> operands;
   Result result;
   Saves saves;
-  int outputs;     ///< how many the kernel makes
-  int returned;    ///< how many the caller sees; the rest are statistics for backward
-  bool same_dtype; ///< refuses mixed floating operands outside autocast
-  bool integers;   ///< has an i64 kernel: integers and bool stay; otherwise they become f32
+  int outputs;      ///< how many the kernel makes
+  int returned;     ///< how many the caller sees; the rest are statistics for backward
+  bool same_dtype;  ///< refuses mixed floating operands outside autocast
+  bool integers;    ///< has an i64 kernel: integers and bool stay; otherwise they become f32
   bool random;
   const char* instead;  ///< for banned rows: what to use
 
-  void (*infer)(OpArgs&);  ///< sets the outputs' shapes (and dtypes for Result::attribute). @throws Error
-  /// For view rows: sets out[0]'s shape and strides and returns the offset, in elements; such rows have no forward kernel.
+  void (*infer)(
+      OpArgs&);  ///< sets the outputs' shapes (and dtypes for Result::attribute). @throws Error
+  /// For view rows: sets out[0]'s shape and strides and returns the offset, in elements; such rows
+  /// have no forward kernel.
   Index (*view)(OpArgs&);
   Kernel forward[kDeviceKinds], backward[kDeviceKinds];
   std::vector<Example> (*examples)();
@@ -51,7 +56,8 @@ struct Op {
 
 /// Every row: the built-in ones in table order, then those registered since.
 const std::vector<const OpRow*>& all_ops();
-/// Adds a row of the user's own program. @throws Error when the name is taken or a field that every row needs is missing.
+/// Adds a row of the user's own program. @throws Error when the name is taken or a field that every
+/// row needs is missing.
 void register_op(const OpRow& row);
 
 }  // namespace minim

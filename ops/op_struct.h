@@ -1,5 +1,5 @@
-// ops/op_struct.h -- what the struct of an op (one file each) may say about it, and the base classes of the simple kinds.
-// ops/row.h reads these members and fills the rest with defaults.
+// ops/op_struct.h -- what the struct of an op (one file each) may say about it, and the base
+// classes of the simple kinds. ops/row.h reads these members and fills the rest with defaults.
 #pragma once
 #include <array>
 #include <vector>
@@ -8,7 +8,8 @@
 
 namespace minim {
 
-/// The result's dtype: `same` is what promotion or the policy chose; `attribute` is set by the op's shape rule.
+/// The result's dtype: `same` is what promotion or the policy chose; `attribute` is set by the op's
+/// shape rule.
 enum class Result : uint8_t { same, f32, boolean, i64, attribute };
 
 enum class Accepts : uint8_t { floating, any, integer, boolean };

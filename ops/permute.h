@@ -11,7 +11,8 @@ struct Permute : ViewOf<Permute> {
   static Index view(OpArgs& args) {
     const Arg& x = args.in[0];
     const Dims& order = args.attrs.as<Attrs>().order;
-    if (order.rank() != x.shape.rank()) fail("[permute] order ", order, " does not name every axis of ", x.shape);
+    if (order.rank() != x.shape.rank())
+      fail("[permute] order ", order, " does not name every axis of ", x.shape);
     uint32_t seen = 0;
     args.out[0].shape = args.out[0].strides = order;
     for (int i = 0; i < order.rank(); ++i) {
@@ -24,7 +25,9 @@ struct Permute : ViewOf<Permute> {
     return 0;
   }
   static std::vector<Example> examples() {
-    return {{{{3, 5}}, minim::Attrs(Attrs{{1, 0}})}, {{{2, 3, 4}}, minim::Attrs(Attrs{{2, 0, 1}})}, {{{}}, minim::Attrs(Attrs{Dims{}})}};
+    return {{{{3, 5}}, minim::Attrs(Attrs{{1, 0}})},
+            {{{2, 3, 4}}, minim::Attrs(Attrs{{2, 0, 1}})},
+            {{{}}, minim::Attrs(Attrs{Dims{}})}};
   }
 };
 

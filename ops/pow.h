@@ -5,7 +5,8 @@
 namespace minim::op {
 
 struct Pow {
-  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::positive}, Operand{"y"}};
+  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::positive},
+                                       Operand{"y"}};
   static constexpr size_t arity = 2;
   static constexpr Saves saves{.inputs = 0b11, .outputs = 0b1};
   template <class A>

@@ -6,7 +6,8 @@
 namespace minim {
 
 const char* name_of(Domain domain) {
-  constexpr std::array<const char*, 6> names{"any", "off_zero", "small", "positive", "probability", "index"};
+  constexpr std::array<const char*, 6> names{"any",      "off_zero",    "small",
+                                             "positive", "probability", "index"};
   return names[size_t(domain)];
 }
 
@@ -27,10 +28,13 @@ const std::vector<const OpRow*>& all_ops() { return rows(); }
 
 void register_op(const OpRow& row) {
   if (!row.name || !*row.name) fail("register_op: the row has no name");
-  if (!row.why || !*row.why) fail("register_op: row '", row.name, "' does not say why its cast is what it is");
+  if (!row.why || !*row.why)
+    fail("register_op: row '", row.name, "' does not say why its cast is what it is");
   if (row.operands.empty() || (!row.forward[0] && !row.view) || !row.examples)
-    fail("register_op: row '", row.name, "' lacks operands, a kernel or examples; build it with make_row");
-  bool taken = std::any_of(rows().begin(), rows().end(), [&](const OpRow* r) { return std::string_view(r->name) == row.name; });
+    fail("register_op: row '", row.name,
+         "' lacks operands, a kernel or examples; build it with make_row");
+  bool taken = std::any_of(rows().begin(), rows().end(),
+                           [&](const OpRow* r) { return std::string_view(r->name) == row.name; });
   if (taken) fail("register_op: there is an op '", row.name, "' already");
   rows().push_back(&row);
 }

@@ -23,7 +23,8 @@ bool Reshape::strides_for(const Arg& x, const Shape& shape, Strides& strides) {
   Dims old_size{}, old_stride{};
   for (int i = 0; i < x.shape.rank(); ++i)
     if (x.shape[i] != 1) old_size.push_back(x.shape[i]), old_stride.push_back(x.strides[i]);
-  // Groups of old and new axes with equal products; the old axes of a group must be dense to each other.
+  // Groups of old and new axes with equal products; the old axes of a group must be dense to each
+  // other.
   for (int i = 0, j = 0; j < shape.rank();) {
     if (shape[j] == 1) {
       ++j;
@@ -55,8 +56,8 @@ Index Reshape::view(OpArgs& args) {
   Shape shape = resolve(args.in[0].shape, args.attrs.as<Attrs>().shape);
   args.out[0].shape = shape;
   if (!strides_for(args.in[0], shape, args.out[0].strides))
-    fail("[reshape] the strides ", args.in[0].strides, " of ", args.in[0].shape, " do not allow a view of ", shape,
-         "; call contiguous() first");
+    fail("[reshape] the strides ", args.in[0].strides, " of ", args.in[0].shape,
+         " do not allow a view of ", shape, "; call contiguous() first");
   return 0;
 }
 

@@ -1,5 +1,5 @@
-// The same elements in row-major order under another shape, as a view; the strides must allow it (Tensor::reshape copies
-// first where they do not).
+// The same elements in row-major order under another shape, as a view; the strides must allow it
+// (Tensor::reshape copies first where they do not).
 #pragma once
 #include "minim/ops/view_struct.h"
 

@@ -1,16 +1,23 @@
-// ops/row.h -- builds a row from an op's struct. A struct is pointwise (forward on scalars), rowwise (forward on a Lane),
-// a view (view(args)) or structured (forward(OpArgs&) of its own); whatever it does not say has the default below.
+// ops/row.h -- builds a row from an op's struct. A struct is pointwise (forward on scalars),
+// rowwise (forward on a Lane), a view (view(args)) or structured (forward(OpArgs&) of its own);
+// whatever it does not say has the default below.
 #pragma once
 #include "minim/ops/op.h"
 
 namespace minim {
 
 template <class Op>
-concept Rowwise = requires { Op::axes(std::declval<attrs_t<Op>>(), 0); };
+concept Rowwise = requires {
+  Op::axes(std::declval<attrs_t<Op>>(), 0);
+};
 template <class Op>
-concept View = requires(OpArgs& args) { Op::view(args); };
+concept View = requires(OpArgs& args) {
+  Op::view(args);
+};
 template <class Op>
-concept Pointwise = requires { Op::arity; };
+concept Pointwise = requires {
+  Op::arity;
+};
 template <class Op>
 concept Structured = !Rowwise<Op> && !View<Op> && !Pointwise<Op>;
 
@@ -71,7 +78,9 @@ std::vector<Example> examples() {
 template <class Op>
 constexpr bool has_backward() {
   if constexpr (requires { Op::differentiable; }) return Op::differentiable;
-  if constexpr (Structured<Op>) return requires(OpArgs & args) { Op::backward(args); };
+  if constexpr (Structured<Op>) return requires(OpArgs & args) {
+      Op::backward(args);
+    };
   return true;
 }
 
@@ -83,7 +92,8 @@ constexpr void set_cpu_kernels(OpRow& row) {
     row.forward[0] = cpu::by_compute<cpu::RowwiseForward, Op>;
   else if constexpr (Pointwise<Op>)
     row.forward[0] = cpu::by_compute<cpu::PointwiseForward, Op>;
-  if constexpr (!has_backward<Op>()) return;
+  if constexpr (!has_backward<Op>())
+    return;
   else if constexpr (Structured<Op> || View<Op>)
     row.backward[0] = [](OpArgs& args) { Op::backward(args); };
   else if constexpr (Rowwise<Op>)
@@ -109,7 +119,8 @@ constexpr void set_cuda_kernels(OpRow& row) {
   }
 }
 
-/// @tparam Cuda the program has a CUDA source that instantiates cuda::forward<Op> and cuda::backward<Op>.
+/// @tparam Cuda the program has a CUDA source that instantiates cuda::forward<Op> and
+/// cuda::backward<Op>.
 template <class Op, bool Cuda = false>
 constexpr OpRow make_row(const char* name, Cast cast, Cast lean, double error, const char* why) {
   OpRow row{};
@@ -129,7 +140,7 @@ constexpr OpRow make_row(const char* name, Cast cast, Cast lean, double error, c
   if constexpr (requires { Op::integers; }) row.integers = Op::integers;
   if constexpr (requires { Op::random; }) row.random = Op::random;
   if constexpr (requires { Op::instead; }) row.instead = Op::instead;
-  if constexpr (requires(OpArgs& args) { Op::infer(args); })
+  if constexpr (requires(OpArgs & args) { Op::infer(args); })
     row.infer = Op::infer;
   else if constexpr (Rowwise<Op>)
     row.infer = row_defaults::row_shapes<Op>;

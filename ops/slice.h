@@ -12,9 +12,11 @@ struct Slice : ViewOf<Slice> {
     const Arg& x = args.in[0];
     Attrs a = args.attrs.as<Attrs>();
     int axis = normalize_axis(a.axis, x.shape.rank(), "slice");
-    Index n = x.shape[axis], begin = a.begin < 0 ? a.begin + n : a.begin, end = a.end < 0 ? a.end + n : std::min(a.end, n);
+    Index n = x.shape[axis], begin = a.begin < 0 ? a.begin + n : a.begin,
+          end = a.end < 0 ? a.end + n : std::min(a.end, n);
     if (a.step < 1 || begin < 0 || begin > n || end < begin)
-      fail("[slice] ", a.begin, ":", a.end, ":", a.step, " is no range of axis ", axis, " of ", x.shape);
+      fail("[slice] ", a.begin, ":", a.end, ":", a.step, " is no range of axis ", axis, " of ",
+           x.shape);
     args.out[0].shape = x.shape;
     args.out[0].strides = x.strides;
     args.out[0].shape[axis] = (end - begin + a.step - 1) / a.step;
@@ -22,7 +24,9 @@ struct Slice : ViewOf<Slice> {
     return begin * x.strides[axis];
   }
   static std::vector<Example> examples() {
-    return {{{{7}}, minim::Attrs(Attrs{0, 1, 6, 2})}, {{{3, 5}}, minim::Attrs(Attrs{1, -2, 5, 1})}, {{{3, 5}}, minim::Attrs(Attrs{0, 2, 2, 1})}};
+    return {{{{7}}, minim::Attrs(Attrs{0, 1, 6, 2})},
+            {{{3, 5}}, minim::Attrs(Attrs{1, -2, 5, 1})},
+            {{{3, 5}}, minim::Attrs(Attrs{0, 2, 2, 1})}};
   }
 };
 

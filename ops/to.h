@@ -1,5 +1,5 @@
-// Converts to another dtype, rounding once; an ordinary recorded op, whose backward converts the gradient back. With the same
-// dtype it is a dense copy.
+// Converts to another dtype, rounding once; an ordinary recorded op, whose backward converts the
+// gradient back. With the same dtype it is a dense copy.
 #pragma once
 #include "minim/ops/op_struct.h"
 
@@ -19,7 +19,8 @@ struct To {
   static void backward(OpArgs& args) { copy(args.grad_out[0], args.grad_in[0]); }
   static std::vector<Example> examples() {
     std::vector<Example> list;
-    for (const Shape& s : {Shape{}, Shape{0}, Shape{2, 3, 4}}) list.push_back({{s}, minim::Attrs(Attrs{DType::f64})});
+    for (const Shape& s : {Shape{}, Shape{0}, Shape{2, 3, 4}})
+      list.push_back({{s}, minim::Attrs(Attrs{DType::f64})});
     return list;
   }
 };

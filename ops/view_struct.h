@@ -1,4 +1,5 @@
-// ops/view_struct.h -- the base of view ops: the gradient of a view is the same view of the gradient.
+// ops/view_struct.h -- the base of view ops: the gradient of a view is the same view of the
+// gradient.
 #pragma once
 #include "minim/ops/op_struct.h"
 

@@ -1,11 +1,13 @@
-// x where the condition holds, else y. The branch not taken gets gradient 0, which stays 0 through any slope
+// x where the condition holds, else y. The branch not taken gets gradient 0, which stays 0 through
+// any slope
 #pragma once
 #include "minim/ops/op_struct.h"
 
 namespace minim::op {
 
 struct Where {
-  static constexpr std::array operands{Operand{"condition", Accepts::boolean}, Operand{"x"}, Operand{"y"}};
+  static constexpr std::array operands{Operand{"condition", Accepts::boolean}, Operand{"x"},
+                                       Operand{"y"}};
   static constexpr size_t arity = 3;
   static constexpr bool integers = true;
   static constexpr Saves saves{.inputs = 0b1};

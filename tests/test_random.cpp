@@ -29,7 +29,7 @@ TEST_CASE("streams of different uses differ, and so do their numbers") {
         Philox::block(1, random_stream(RandomUse::data), 0));
 }
 
-TEST_CASE("uniform numbers lie in [0, 1), ends exactly") {
+TEST_CASE("uniform numbers lie from 0 to below 1, ends exactly") {
   CHECK(uniform01(0u) == 0.0f);
   CHECK(uniform01(0xffffffffu) == 1.0f - 0x1p-24f);
   CHECK(uniform01(uint64_t{0}) == 0.0);

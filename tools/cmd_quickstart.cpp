@@ -29,16 +29,19 @@ const std::vector<Column>& columns() {
 std::string sample_of(const std::string& dir) {
   models::LoadedModel loaded = models::load_model(dir);
   std::vector<int32_t> start = loaded.tokenizer.encode("\n");
-  std::vector<int32_t> tokens = models::generate(*loaded.model, start, {.count = 160, .temperature = 0.8});
+  std::vector<int32_t> tokens =
+      models::generate(*loaded.model, start, {.count = 160, .temperature = 0.8});
   return loaded.tokenizer.decode(tokens);
 }
 
 }  // namespace
 
 int cmd_quickstart(Args args) {
-  std::vector<std::string> base{"--out", "out/quickstart", "--eval-every", "0", "--log-every", "100"};
+  std::vector<std::string> base{"--out", "out/quickstart", "--eval-every",
+                                "0",     "--log-every",    "100"};
   base.insert(base.end(), args.begin(), args.end());
-  Table table({"precision", "loss above floor", "gradients lost to 0", "skipped steps", "tokens/s", "peak MB"});
+  Table table({"precision", "loss above floor", "gradients lost to 0", "skipped steps", "tokens/s",
+               "peak MB"});
   std::vector<std::pair<std::string, std::string>> samples;
   for (size_t i = 0; i < columns().size(); ++i) {
     const Column& column = columns()[i];
@@ -56,7 +59,8 @@ int cmd_quickstart(Args args) {
                fmt::format("{:.1f}", double(s.peak_bytes) / 1e6)});
     samples.emplace_back(column.title, sample_of(plan->config.run.out));
   }
-  for (auto& [title, text] : samples) std::cout << fmt::format("\n-- a sample, {}:\n{}\n", title, text);
+  for (auto& [title, text] : samples)
+    std::cout << fmt::format("\n-- a sample, {}:\n{}\n", title, text);
   std::cout << "\n" << table.str();
   return 0;
 }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <exception>
+#include <filesystem>
 #include <iostream>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -67,15 +69,33 @@ int dispatch(const std::vector<std::string>& words) {
   return find_command(first).run(Args(words).subspan(1));
 }
 
+/// The library lists differences one a line; here a failure is one line, for logs and scripts.
+std::string on_one_line(std::string_view text) {
+  std::string line;
+  for (const char c : text) {
+    if (c == ' ' && line.ends_with(' ')) continue;
+    if (c == '\n' && !line.ends_with(':')) line += ';';
+    line += c == '\n' ? ' ' : c;
+  }
+  return line;
+}
+
+int report(std::string_view message, int status) {
+  std::cerr << "minim: " << on_one_line(message) << '\n';
+  return status;
+}
+
 }  // namespace
 }  // namespace minim
 
 int main(int argc, char** argv) try {
   return minim::dispatch({argv + 1, argv + argc});
 } catch (const minim::Error& error) {
-  std::cerr << "minim: error: " << error.what() << '\n';
-  return 2;
+  return minim::report(std::string("error: ") + error.what(), 2);
+} catch (const std::filesystem::filesystem_error& error) {
+  return minim::report(std::string("error: ") + error.what(), 2);
+} catch (const std::bad_alloc&) {
+  return minim::report("error: out of memory: take a smaller model, batch or block", 2);
 } catch (const std::exception& error) {
-  std::cerr << "minim: internal error: " << error.what() << '\n';
-  return 1;
+  return minim::report(std::string("internal error: ") + error.what(), 1);
 }

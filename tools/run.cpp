@@ -2,10 +2,10 @@
 
 #include <unistd.h>
 
+#include <fmt/format.h>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <fmt/format.h>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -22,7 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 /// A run that is there already keeps its files: its directory gets the first free number.
 void move_aside(const fs::path& dir, std::ostream& out) {
@@ -35,10 +37,14 @@ void move_aside(const fs::path& dir, std::ostream& out) {
 }
 
 nlohmann::ordered_json record_of(const StepReport& r) {
-  nlohmann::ordered_json j{{"step", r.step},          {"loss", r.loss},
-                           {"lr", r.lr},              {"grad_norm", r.grad_norm},
-                           {"clipped", r.clipped_norm}, {"scale", r.scale},
-                           {"skipped", r.skipped},    {"max_logit", r.max_logit},
+  nlohmann::ordered_json j{{"step", r.step},
+                           {"loss", r.loss},
+                           {"lr", r.lr},
+                           {"grad_norm", r.grad_norm},
+                           {"clipped", r.clipped_norm},
+                           {"scale", r.scale},
+                           {"skipped", r.skipped},
+                           {"max_logit", r.max_logit},
                            {"tokens_per_second", r.tokens_per_second}};
   if (r.has_floor) j["above_floor"] = r.above_floor;
   return j;
@@ -82,13 +88,14 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   models::RunLog log(dir / "log.jsonl");
   catch_stop_signals();
 
-  out << fmt::format("{} parameters, {}, {} training and {} validation tokens of {}\n", trainer.model().numel(),
-                     amp::describe(trainer.precision()), trainer.data().train.size(), trainer.data().val.size(),
-                     trainer.data().source);
+  out << fmt::format("{} parameters, {}, {} training and {} validation tokens of {}\n",
+                     trainer.model().numel(), amp::describe(trainer.precision()),
+                     trainer.data().train.size(), trainer.data().val.size(), trainer.data().source);
   if (resumed) out << fmt::format("resumed at step {}\n", trainer.step_count());
   out.flush();
 
-  Summary s{.params = trainer.model().numel(), .floor = trainer.floor(), .precision = c.amp.precision};
+  Summary s{
+      .params = trainer.model().numel(), .floor = trainer.floor(), .precision = c.amp.precision};
   Progress progress(out, is_terminal(STDOUT_FILENO) && &out == &std::cout, c.run.log_every);
   int64_t first = trainer.step_count(), saved = resumed ? first : -1;
   double training_seconds = 0;
@@ -98,7 +105,8 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
     training_seconds += seconds_since(start);
     int64_t done = report.step - first;
     s.train_loss = report.loss;
-    s.tokens_per_second = report.tokens_per_second = double(done * trainer.tokens_per_step()) / training_seconds;
+    s.tokens_per_second = report.tokens_per_second =
+        double(done * trainer.tokens_per_step()) / training_seconds;
     report.steps = c.train.steps;
     report.seconds_left = training_seconds / double(done) * double(c.train.steps - report.step);
     if (!report.note.empty()) progress.note(report.note);
@@ -108,8 +116,9 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
     if (c.run.eval_every > 0 && report.step % c.run.eval_every == 0 && !last) {
       models::Evaluation e = trainer.evaluate();
       log.append({{"step", report.step}, {"val_loss", e.loss}});
-      progress.note(fmt::format("step {}: validation loss {:.4f}{}", report.step, e.loss,
-                                s.floor ? fmt::format(" ({:.4f} above the floor)", e.loss - *s.floor) : ""));
+      progress.note(
+          fmt::format("step {}: validation loss {:.4f}{}", report.step, e.loss,
+                      s.floor ? fmt::format(" ({:.4f} above the floor)", e.loss - *s.floor) : ""));
     }
     if (c.run.checkpoint_every > 0 && report.step % c.run.checkpoint_every == 0) {
       trainer.save(dir);
@@ -124,7 +133,8 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   s.underflow_share = trainer.underflow().share();
   s.peak_bytes = memory::stats().total.peak;
   if (!s.finished) {
-    progress.note(fmt::format("stopped and saved at step {}; go on with: minim train --resume {}", s.steps, dir.string()));
+    progress.note(fmt::format("stopped and saved at step {}; go on with: minim train --resume {}",
+                              s.steps, dir.string()));
     return s;
   }
   models::Evaluation e = trainer.evaluate();
@@ -132,9 +142,10 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   s.val_tokens = e.tokens;
   log.append({{"step", s.steps}, {"val_loss", e.loss}});
   models::write_file_atomically(dir / "summary.json", summary_json(s));
-  progress.note(fmt::format("validation loss {:.4f} over {} tokens{}; {:.0f} tokens/s; {} skipped steps; written to {}", e.loss,
-                            e.tokens, s.floor ? fmt::format(" ({:.4f} above the floor)", e.loss - *s.floor) : "",
-                            s.tokens_per_second, s.skipped_steps, dir.string()));
+  progress.note(fmt::format(
+      "validation loss {:.4f} over {} tokens{}; {:.0f} tokens/s; {} skipped steps; written to {}",
+      e.loss, e.tokens, s.floor ? fmt::format(" ({:.4f} above the floor)", e.loss - *s.floor) : "",
+      s.tokens_per_second, s.skipped_steps, dir.string()));
   return s;
 }
 

@@ -1,4 +1,5 @@
-// tools/run.h -- a training run from a plan to a summary: the loop around Trainer with its files, log and live line.
+// tools/run.h -- a training run from a plan to a summary: the loop around Trainer with its files,
+// log and live line.
 #pragma once
 #include <iosfwd>
 #include <optional>
@@ -16,8 +17,9 @@ struct Summary {
   bool finished = true;  ///< false when a signal stopped the run, which was saved
 };
 
-/// Trains as planned, in plan.config.run.out: config.toml, log.jsonl, checkpoint/, summary.json. An earlier run there is moved
-/// aside, never overwritten. @throws Error for bad input, and for a run that broke, naming the cause.
+/// Trains as planned, in plan.config.run.out: config.toml, log.jsonl, checkpoint/, summary.json. An
+/// earlier run there is moved aside, never overwritten. @throws Error for bad input, and for a run
+/// that broke, naming the cause.
 Summary run_training(const TrainPlan& plan, std::ostream& out);
 
 }  // namespace minim

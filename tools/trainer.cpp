@@ -1,8 +1,8 @@
 #include "minim/tools/trainer.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
-#include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +10,7 @@
 #include "minim/autograd/node.h"
 #include "minim/models/atomic_dir.h"
 #include "minim/models/model_file.h"
+#include "minim/models/sync_file.h"
 #include "minim/models/toy_language.h"
 #include "minim/ops/functional.h"
 #include "minim/optim/clip.h"
@@ -26,8 +27,10 @@ constexpr uint64_t kStreamsPerMicroStep = 1 << 16;  // more than a model has dro
 models::Dataset load_data(const TrainConfig::Input& in, int64_t seed) {
   if (in.data == "toy") return models::toy_language(uint64_t(seed), in.toy_tokens);
   if (in.data.ends_with(".bin"))
-    return models::load_tokens(in.data, in.vocab > 0 ? std::optional<int64_t>(in.vocab) : std::nullopt);
-  auto kind = in.tokenizer == "byte" ? models::TokenizerKind::byte : models::TokenizerKind::character;
+    return models::load_tokens(in.data,
+                               in.vocab > 0 ? std::optional<int64_t>(in.vocab) : std::nullopt);
+  auto kind =
+      in.tokenizer == "byte" ? models::TokenizerKind::byte : models::TokenizerKind::character;
   return models::load_text(in.data, kind);
 }
 
@@ -56,7 +59,8 @@ std::vector<optim::ParamGroup> groups_of(const models::GPT& model, double weight
 }
 
 /// Turns the model's parameters into the precision's dtype; masters keep what that rounds away.
-std::unique_ptr<optim::Optimizer> build_optimizer(const TrainConfig& c, models::GPT& model, const amp::Precision& precision) {
+std::unique_ptr<optim::Optimizer> build_optimizer(const TrainConfig& c, models::GPT& model,
+                                                  const amp::Precision& precision) {
   models::NamedTensors exact = model.named_parameters();
   if (precision.params != DType::f32) model.to(precision.params);
   optim::Options options{.lr = c.train.lr, .weight_decay = c.train.weight_decay};
@@ -68,7 +72,8 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const TrainConfig& c, models::
   options.masters = precision.masters;
   options.stochastic_rounding = precision.stochastic;
   options.seed = uint64_t(c.train.seed);
-  auto optimizer = std::make_unique<optim::Optimizer>(rule, groups_of(model, c.train.weight_decay), options);
+  auto optimizer =
+      std::make_unique<optim::Optimizer>(rule, groups_of(model, c.train.weight_decay), options);
   std::vector<Tensor> params = optimizer->parameters();
   for (size_t i = 0; precision.masters && i < params.size(); ++i)
     for (const auto& [name, values] : exact)
@@ -86,9 +91,11 @@ double largest_magnitude(const Tensor& x) {
 Trainer::Trainer(const TrainConfig& config)
     : config_(config),
       data_(load_data(config.input, config.train.seed)),
-      precision_(amp::resolve_precision(config.amp.precision, config.amp.loss_scale, config.amp.policy)),
+      precision_(
+          amp::resolve_precision(config.amp.precision, config.amp.loss_scale, config.amp.policy)),
       scaler_(precision_.scaler_config) {
-  models::check_length(int64_t(data_.train.size()), config.model.block, "the training split of " + data_.source);
+  models::check_length(int64_t(data_.train.size()), config.model.block,
+                       "the training split of " + data_.source);
   models::check_length(int64_t(data_.val.size()), 1, "the validation split of " + data_.source);
   if (config.input.data == "toy") floor_ = models::floor_nll(data_.val, config.model.block);
   model_ = build_model(config, data_.vocab);
@@ -104,8 +111,8 @@ double Trainer::micro_step(int64_t micro, double& max_logit) {
   const auto& t = config_.train;
   uint64_t number = uint64_t(step_ * t.accum + micro);
   generator() = {uint64_t(t.seed), (number + 1) * kStreamsPerMicroStep};
-  std::vector<int64_t> starts =
-      models::batch_starts(uint64_t(t.seed), step_, micro, t.batch, int64_t(data_.train.size()), config_.model.block);
+  std::vector<int64_t> starts = models::batch_starts(
+      uint64_t(t.seed), step_, micro, t.batch, int64_t(data_.train.size()), config_.model.block);
   models::Batch batch = models::make_batch(data_.train, starts, config_.model.block);
   Tensor logits, loss;
   {
@@ -113,8 +120,10 @@ double Trainer::micro_step(int64_t micro, double& max_logit) {
     logits = (*model_)(batch.inputs);
     loss = cross_entropy(logits, batch.targets);
   }
-  max_logit = std::max(max_logit, largest_magnitude(logits));
-  Tensor share = t.accum == 1 ? loss : loss / double(t.accum);  // every micro-batch has the same number of tokens
+  if (double here = largest_magnitude(logits); !(here <= max_logit)) max_logit = here;  // NaN stays
+  Tensor share = t.accum == 1
+                     ? loss
+                     : loss / double(t.accum);  // every micro-batch has the same number of tokens
   bool counted = is_half(precision_.compute) && step_ % config_.run.log_every == 0;
   ProbeScope probes(counted ? &underflow_ : nullptr);
   scaler_.scale(share).backward();
@@ -125,16 +134,19 @@ StepReport Trainer::step() {
   const auto& t = config_.train;
   StepReport report;
   optimizer_->zero_grad();
-  for (int64_t micro = 0; micro < t.accum; ++micro) report.loss += micro_step(micro, report.max_logit) / double(t.accum);
+  for (int64_t micro = 0; micro < t.accum; ++micro)
+    report.loss += micro_step(micro, report.max_logit) / double(t.accum);
   scaler_.unscale(*optimizer_);
   report.grad_norm = optim::grad_norm(optimizer_->parameters());
-  double clip = t.clip > 0 ? optim::clip_coefficient(report.grad_norm, t.clip) : 1;  // applied in the step's own pass
+  double clip = t.clip > 0 ? optim::clip_coefficient(report.grad_norm, t.clip)
+                           : 1;  // applied in the step's own pass
   report.clipped_norm = clip * report.grad_norm;
   report.lr = schedule_.at(optimizer_->applied_steps());
   optimizer_->set_lr(report.lr);
   optim::StepResult result = scaler_.step(*optimizer_, clip);
   report.note = scaler_.update().text;
   ++step_;
+  loss_ = report.loss;
   if (!result.stepped) ++skipped_;
   report.step = step_;
   report.skipped = skipped_;
@@ -145,7 +157,8 @@ StepReport Trainer::step() {
 }
 
 models::Evaluation Trainer::evaluate() {
-  return models::evaluate(*model_, data_.val, config_.model.block, 4 * config_.train.batch, precision_);
+  return models::evaluate(*model_, data_.val, config_.model.block, 4 * config_.train.batch,
+                          precision_);
 }
 
 void Trainer::save(const fs::path& dir) const {
@@ -154,11 +167,13 @@ void Trainer::save(const fs::path& dir) const {
                      {{"step", std::to_string(step_)}, {"precision", config_.amp.precision}});
   std::vector<Tensor> keep;
   std::vector<models::Blob> blobs;
-  for (const auto& [name, tensor] : optimizer_->state()) blobs.push_back(models::blob_of(name, tensor, keep));
+  for (const auto& [name, tensor] : optimizer_->state())
+    blobs.push_back(models::blob_of(name, tensor, keep));
   models::write_safetensors(checkpoint.staging() / "optimizer.safetensors", blobs);
   amp::ScalerState s = scaler_.state();
   json state{{"step", step_},
              {"skipped", skipped_},
+             {"loss", loss_},
              {"seed", config_.train.seed},
              {"precision", config_.amp.precision},
              {"optimizer", config_.train.optimizer},
@@ -171,18 +186,19 @@ void Trainer::save(const fs::path& dir) const {
                {"seen", s.seen},
                {"recent", s.recent}}},
              {"underflow", {underflow_.nonzero(), underflow_.lost()}}};
-  std::ofstream(checkpoint.staging() / "state.json") << state.dump(2) << "\n";
+  models::write_file_atomically(checkpoint.staging() / "state.json", state.dump(2) + "\n");
   checkpoint.commit();
 }
 
-void Trainer::resume(const fs::path& dir) {
+void Trainer::resume(const fs::path& dir) try {
   std::optional<fs::path> at = models::newest_complete(dir / "checkpoint");
   if (!at) fail("there is no checkpoint in '", dir.string(), "' to resume from");
   models::LoadedModel loaded = models::load_model(*at);
   json state = json::parse(std::ifstream(*at / "state.json"));
   std::string wrong;
   auto differ = [&](const char* what, const auto& saved, const auto& now) {
-    if (saved != now) wrong += fmt::format("\n  {}: {} in the checkpoint, {} now", what, saved, now);
+    if (saved != now)
+      wrong += fmt::format("\n  {}: {} in the checkpoint, {} now", what, saved, now);
   };
   const models::GPTConfig &was = loaded.model->config(), &is = model_->config();
   differ("vocab", was.vocab, is.vocab);
@@ -195,19 +211,24 @@ void Trainer::resume(const fs::path& dir) {
   differ("precision", state.at("precision").get<std::string>(), config_.amp.precision);
   differ("optimizer", state.at("optimizer").get<std::string>(), config_.train.optimizer);
   differ("seed", state.at("seed").get<int64_t>(), config_.train.seed);
-  if (!(loaded.tokenizer == data_.tokenizer)) wrong += "\n  the tokenizer: its vocabulary is another one";
+  if (!(loaded.tokenizer == data_.tokenizer))
+    wrong += "\n  the tokenizer: its vocabulary is another one";
   if (!wrong.empty()) fail("'", dir.string(), "' cannot be resumed with these settings:", wrong);
   model_->load_state_dict(loaded.model->state_dict());
   models::SafeTensors stored = models::SafeTensors::read(*at / "optimizer.safetensors");
   models::NamedTensors tensors;
-  for (const models::Blob& blob : stored.blobs()) tensors.emplace_back(blob.name, models::tensor_of(blob));
+  for (const models::Blob& blob : stored.blobs())
+    tensors.emplace_back(blob.name, models::tensor_of(blob));
   optimizer_->load_state(tensors);
   const json& scaler = state.at("scaler");
-  scaler_.load_state({scaler.at("scale"), scaler.at("growth_tracker"), scaler.at("skips_at_floor"), scaler.at("seen"),
-                      scaler.at("recent")});
+  scaler_.load_state({scaler.at("scale"), scaler.at("growth_tracker"), scaler.at("skips_at_floor"),
+                      scaler.at("seen"), scaler.at("recent")});
   underflow_.set(state.at("underflow")[0], state.at("underflow")[1]);
   step_ = state.at("step");
   skipped_ = state.at("skipped");
+  loss_ = state.at("loss").is_null() ? NAN : state.at("loss").get<double>();  // JSON has no NaN
+} catch (const json::exception& e) {
+  fail("the checkpoint in '", dir.string(), "' has a state.json that cannot be read: ", e.what());
 }
 
 }  // namespace minim

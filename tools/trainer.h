@@ -1,5 +1,6 @@
-// tools/trainer.h -- one training run: the loop's body, its counters, and its checkpoints. Everything that a step does is a
-// function of (weights, optimizer, scaler, step number, seed), so a resumed run repeats the interrupted one bit for bit.
+// tools/trainer.h -- one training run: the loop's body, its counters, and its checkpoints.
+// Everything that a step does is a function of (weights, optimizer, scaler, step number, seed), so
+// a resumed run repeats the interrupted one bit for bit.
 #pragma once
 #include <atomic>
 #include <filesystem>
@@ -19,7 +20,8 @@
 
 namespace minim {
 
-/// Counts what rounding gradients to 16 bits loses: entries that were not 0 in fp32 and are 0 as stored.
+/// Counts what rounding gradients to 16 bits loses: entries that were not 0 in fp32 and are 0 as
+/// stored.
 class UnderflowProbe : public Probe {
  public:
   void stored_half(int64_t nonzero, int64_t lost) override {
@@ -40,19 +42,23 @@ class Trainer {
   /// @throws Error when the data is too short or the model's sizes do not fit.
   explicit Trainer(const TrainConfig& config);
 
-  /// One optimizer step over accum micro-batches. @throws Error when the run is broken, naming the cause.
+  /// One optimizer step over accum micro-batches. @throws Error when the run is broken, naming the
+  /// cause.
   StepReport step();
   models::Evaluation evaluate();
 
   /// Writes dir/checkpoint whole, or leaves the one before.
   void save(const std::filesystem::path& dir) const;
-  /// Goes on from dir/checkpoint. @throws Error when there is none, or it was made by another model, vocabulary or
-  /// precision, naming each difference.
+  /// Goes on from dir/checkpoint. @throws Error when there is none, or it was made by another
+  /// model, vocabulary or precision, naming each difference.
   void resume(const std::filesystem::path& dir);
 
   int64_t step_count() const { return step_; }
   int64_t skipped() const { return skipped_; }
-  int64_t tokens_per_step() const { return config_.train.batch * config_.model.block * config_.train.accum; }
+  double loss() const { return loss_; }  ///< of the last step's batch
+  int64_t tokens_per_step() const {
+    return config_.train.batch * config_.model.block * config_.train.accum;
+  }
   /// The exact loss of the data's source on the validation tokens; only for the toy language.
   std::optional<double> floor() const { return floor_; }
   const models::GPT& model() const { return *model_; }
@@ -76,6 +82,7 @@ class Trainer {
   amp::GradScaler scaler_;
   UnderflowProbe underflow_;
   int64_t step_ = 0, skipped_ = 0;
+  double loss_ = 0;
 };
 
 }  // namespace minim

@@ -23,7 +23,8 @@ int main() {
   }
   {
     amp::Autocast lean(DType::bf16, amp::Policy::lean);
-    expect("lean keeps softmax in 16 bits", softmax(a.to(DType::bf16), {.dim = -1}).dtype() == DType::bf16);
+    expect("lean keeps softmax in 16 bits",
+           softmax(a.to(DType::bf16), {.dim = -1}).dtype() == DType::bf16);
   }
   {
     amp::Autocast on(DType::f16);

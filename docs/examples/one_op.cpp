@@ -19,6 +19,7 @@ int main() {
   sum(y.to(DType::f32)).backward();
   expect("the weight's gradient is f32 again", w.grad().dtype() == DType::f32);
 
-  // d gelu / dx at 1 (x w summed over 8 = 1) is Phi(1) + phi(1) = 1.0833; times x = 0.5 and two rows.
+  // d gelu / dx at 1 (x w summed over 8 = 1) is Phi(1) + phi(1) = 1.0833; times x = 0.5 and two
+  // rows.
   expect("and it is right", std::fabs(w.grad().select(0, 0).select(0, 0).item() - 1.0833) < 0.01);
 }
