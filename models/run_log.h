@@ -21,9 +21,9 @@ class RunLog {
   std::ofstream file_;
 };
 
-/// Drops the lines whose "step" is beyond `step`, and a last line that a kill tore; lines without a
-/// "step" stay. Lines marked "final" go too: the end of a run, resumed or not, writes them anew. Called before a RunLog is opened to resume from `step`. A missing file is left
-/// missing.
+/// Drops the lines whose "step" is beyond `step`, those marked "final" (the end of a run, resumed
+/// or not, writes them anew), and a last line that a kill tore; lines without a "step" stay. Called
+/// before a RunLog is opened to resume from `step`. A missing file is left missing.
 /// @throws Error naming the line when one before the last is not a JSON object.
 void truncate_to_step(const std::filesystem::path& path, int64_t step);
 

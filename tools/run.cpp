@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -34,6 +35,13 @@ void move_aside(const fs::path& dir, std::ostream& out) {
   fs::path aside = dir.string() + "." + std::to_string(n);
   fs::rename(dir, aside);
   out << fmt::format("{} held a run already; it is now {}\n", dir.string(), aside.string());
+}
+
+/// Whether the run there got to its last step and wrote how it ended.
+bool is_finished(const fs::path& dir, int64_t steps) {
+  std::ifstream file(dir / "summary.json");
+  nlohmann::json summary = nlohmann::json::parse(file, nullptr, false);
+  return summary.is_object() && summary.contains("steps") && summary["steps"] == steps;
 }
 
 nlohmann::ordered_json record_of(const StepReport& r) {
@@ -81,8 +89,20 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   fs::path dir = c.run.out;
   bool resumed = !c.resume.empty();
   if (resumed) trainer.resume(c.resume);
-  if (!resumed || fs::weakly_canonical(c.resume) != fs::weakly_canonical(dir)) move_aside(dir, out);
+  Summary s{.steps = trainer.step_count(),
+            .params = trainer.model().numel(),
+            .train_loss = trainer.loss(),
+            .floor = trainer.floor(),
+            .precision = c.amp.precision};
+  bool in_place = resumed && fs::weakly_canonical(c.resume) == fs::weakly_canonical(dir);
+  if (in_place && trainer.step_count() >= c.train.steps && is_finished(dir, trainer.step_count())) {
+    out << fmt::format("{} is finished at step {}; a larger --steps goes on\n", dir.string(),
+                       trainer.step_count());
+    return s;
+  }
+  if (!in_place) move_aside(dir, out);
   fs::create_directories(dir);
+  models::AtomicDirectory(dir / "checkpoint");  // what forbids a save is told before the training
   models::write_file_atomically(dir / "config.toml", to_toml(plan));
   models::truncate_to_step(dir / "log.jsonl", trainer.step_count());
   models::RunLog log(dir / "log.jsonl");
@@ -94,10 +114,8 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   if (resumed) out << fmt::format("resumed at step {}\n", trainer.step_count());
   out.flush();
 
-  Summary s{
-      .params = trainer.model().numel(), .floor = trainer.floor(), .precision = c.amp.precision};
   Progress progress(out, is_terminal(STDOUT_FILENO) && &out == &std::cout, c.run.log_every);
-  int64_t first = trainer.step_count(), saved = resumed ? first : -1;
+  int64_t first = trainer.step_count(), saved = in_place ? first : -1;
   double training_seconds = 0;
   while (trainer.step_count() < c.train.steps && !stop_requested()) {
     auto start = Clock::now();
@@ -140,7 +158,7 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   models::Evaluation e = trainer.evaluate();
   s.val_loss = e.loss;
   s.val_tokens = e.tokens;
-  log.append({{"step", s.steps}, {"val_loss", e.loss}});
+  log.append({{"step", s.steps}, {"val_loss", e.loss}, {"final", true}});
   models::write_file_atomically(dir / "summary.json", summary_json(s));
   progress.note(fmt::format(
       "validation loss {:.4f} over {} tokens{}; {:.0f} tokens/s; {} skipped steps; written to {}",

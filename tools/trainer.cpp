@@ -120,7 +120,8 @@ double Trainer::micro_step(int64_t micro, double& max_logit) {
     logits = (*model_)(batch.inputs);
     loss = cross_entropy(logits, batch.targets);
   }
-  if (double here = largest_magnitude(logits); !(here <= max_logit)) max_logit = here;  // NaN stays
+  double largest = largest_magnitude(logits);
+  if (!std::isnan(max_logit) && !(largest <= max_logit)) max_logit = largest;  // NaN stays
   Tensor share = t.accum == 1
                      ? loss
                      : loss / double(t.accum);  // every micro-batch has the same number of tokens

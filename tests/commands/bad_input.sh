@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# Bad input gets one line that says what is wrong, exit status 2, and costs nothing: no directory is
+# made, and a run that is there stays as it was.
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+small=(--toy-tokens 4000 --layers 1 --heads 2 --embd 16 --block 16 --batch 4)
+
+# The same against a new directory and against one that holds a run.
+refuses_train() {
+  local expected=$1
+  shift
+  refuses new "$expected" train "$@" --out new
+  refuses run "$expected" train "$@" --out run
+}
+
+succeeds train "${small[@]}" --steps 8 --checkpoint-every 4 --eval-every 0 --out run
+
+: >empty
+printf 'a short text' >short
+printf 'valid \xff\xfe not' >broken
+printf 'To be, or not to be, that is the question.\n%.0s' {1..20} >text
+printf '\x01\x00\x02\x00\x63\x00%.0s' {1..100} >raw.bin  # ids 1, 2 and 99
+printf '\x01\x00\x02' >odd.bin
+printf '[model]\nlayrs = 1\n' >unknown.toml
+printf '[train]\nlr = nan\n' >nan.toml
+printf '[train\n' >broken.toml
+
+refuses_train "'nowhere' does not exist" --data nowhere
+refuses_train "'empty' is empty" --data empty
+refuses_train "is a directory" --data run
+refuses_train "UTF-8" --data broken
+refuses_train "needs >= 65" --data short
+refuses_train "--toy-tokens must be at least" --toy-tokens 5
+refuses_train "has token id 99 at file offset" --data raw.bin --vocab 50
+refuses_train "give the size of their vocabulary: --vocab N" --data raw.bin
+refuses_train "odd size" --data odd.bin --vocab 50
+echo "data that cannot be trained on"
+
+refuses_train "not divisible by heads = 3" --embd 16 --heads 3
+refuses_train "lr = -1 (--lr): expected a number above 0" --lr -1
+refuses_train "lr = nan" --lr nan
+refuses_train "clip = inf" --clip inf
+refuses_train "dropout = 1 (--dropout)" --dropout 1
+refuses_train "steps = 0" --steps 0
+refuses_train "steps = 1e3 (--steps): expected a whole number" --steps 1e3
+refuses_train "min-lr = 1" --lr 0.1 --min-lr 1
+refuses_train "is more than steps = 5" --steps 5 --warmup 6
+refuses_train "contradicts precision" --precision bf16-master --loss-scale dynamic
+refuses_train "contradicts precision" --precision fp32 --loss-scale 1024
+refuses_train "loss-scale = nan" --precision amp-fp16 --loss-scale nan
+refuses_train "fits f32" --precision amp-fp16 --loss-scale 1e300
+refuses_train "did you mean amp-fp16?" --precision fp16
+refuses_train "unknown flag --layrs; did you mean --layers?" --layrs 2
+refuses_train "lr is given twice" --lr 1 --lr 2
+refuses_train "needs a value" --steps
+refuses_train "'nowhere'" --config nowhere
+refuses_train "did you mean 'layers' in [model]?" --config unknown.toml
+refuses_train "nan.toml:2" --config nan.toml
+refuses_train "this is not TOML" --config broken.toml
+CUDA_VISIBLE_DEVICES='' refuses_train "--device cpu" --device cuda
+refuses new "did you mean train?" trian
+refuses short "short" train "${small[@]}" --out short
+refuses short "short" train "${small[@]}" --out short/within
+echo "settings that make no sense"
+
+refuses new "new/config.toml" train --resume new
+mkdir bare
+refuses bare "bare/config.toml" train --resume bare
+cp run/config.toml bare
+refuses bare "there is no checkpoint in 'bare' to resume from" train --resume bare
+refuses run "tokenizer" train --resume run --data text
+
+# damaged NAME COMMAND...: a copy of the run in ./damaged on whose checkpoint the command worked.
+damaged() {
+  rm -rf damaged && cp -r run damaged
+  (cd "damaged/$1" && shift && "$@")
+}
+flip_byte() {  # in the middle
+  local at=$(($(stat -c %s "$1") / 2)) byte
+  byte=$(od -An -tu1 -j "$at" -N 1 "$1")
+  printf "\\x$(printf %02x $((byte ^ 1)))" | dd of="$1" bs=1 seek="$at" conv=notrunc status=none
+}
+cut_short() { truncate -s -5 "$1"; }
+
+for harm in flip_byte cut_short rm; do
+  for file in model.safetensors optimizer.safetensors state.json; do
+    damaged checkpoint "$harm" "$file"
+    succeeds train --resume damaged --steps 12 --checkpoint-every 2
+    grep -q "resumed at step 4" stdout || failed "$harm $file: not resumed from checkpoint.prev"
+    damaged checkpoint "$harm" "$file"
+    rm -r damaged/checkpoint.prev
+    refuses damaged "$file" train --resume damaged --steps 12
+    refuses damaged "$file" sample --model damaged
+    refuses damaged "$file" eval --model damaged --data toy
+  done
+done
+damaged checkpoint rm MANIFEST
+refuses damaged "is not a checkpoint" train --resume damaged --steps 12
+damaged checkpoint cut_short MANIFEST
+rm -r damaged/checkpoint.prev
+refuses damaged "MANIFEST" train --resume damaged --steps 12
+echo "a damaged checkpoint: the one before is taken; without one, the damage is named"
+
+header='{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}  '
+printf "\\x$(printf %02x ${#header})\\x00\\x00\\x00\\x00\\x00\\x00\\x00%s\\x00\\x00\\x00\\x00" \
+  "$header" >foreign.safetensors
+cp run/checkpoint/model.safetensors lone.safetensors
+cut_short lone.safetensors
+for model in foreign.safetensors lone.safetensors text empty nowhere bare; do
+  refuses bare "$model" sample --model $model
+  refuses bare "$model" eval --model $model --data toy
+done
+refuses bare "not a model of minim" sample --model foreign.safetensors
+refuses run "temperature = nan" sample --model run --temperature nan
+refuses run "top-k = -1" sample --model run --top-k -1
+refuses run "--prompt" sample --model run --prompt "☃"
+refuses run "longer than the model's block of 16" eval --model run --data toy --block 17
+refuses run "--data is missing" eval --model run
+refuses run "--model is missing" sample
+refuses run "data file 'text'" eval --model run --data text
+refuses run "has token id 99" eval --model run --data raw.bin
+echo "models, prompts and texts that do not fit"
