@@ -31,11 +31,7 @@ std::vector<Setting> settings_of(Options& o) {
   constexpr Range kFromZero = {.low = 0, .high = kMost};
   constexpr Range kFromOne = {.low = 1, .high = kMost};
   return {
-      {.name = "model",
-       .section = "",
-       .value = &o.model,
-       .help = "a run's directory, a checkpoint, or a model.safetensors (required)",
-       .also = {"out", "checkpoint", "resume"}},
+      model_setting(o.model),
       {.name = "data",
        .section = "",
        .value = &o.data,
@@ -64,11 +60,7 @@ std::vector<Setting> settings_of(Options& o) {
        .help = "number formats to compute in",
        .choices = {"fp32", "amp-bf16", "amp-fp16"},
        .also = {"dtype", "amp", "half", "fp16", "bf16", "autocast"}},
-      {.name = "policy",
-       .section = "",
-       .value = &o.policy,
-       .help = "which ops autocast runs in 16 bits (see minim ops)",
-       .choices = {"torch", "lean"}},
+      policy_setting(o.policy),
       {.name = "seed",
        .section = "",
        .value = &o.seed,
@@ -79,12 +71,8 @@ std::vector<Setting> settings_of(Options& o) {
        .value = &o.toy_tokens,
        .help = "length of the toy text",
        .range = kFromOne},
-      {.name = "threads",
-       .section = "",
-       .value = &o.threads,
-       .help = "CPU threads; 0: all. Never changes a result",
-       .range = Range{.low = 0, .high = 4096}},
-      {.name = "json", .section = "", .value = &o.json, .help = "the same, for programs"},
+      threads_setting(o.threads),
+      json_setting(o.json),
   };
 }
 

@@ -33,7 +33,7 @@ struct Options {
 };
 
 std::vector<Setting> settings_of(Options& o) {
-  return {{.name = "json", .section = "", .value = &o.json, .help = "the same, for programs"}};
+  return {json_setting(o.json)};
 }
 
 /// The brand string of CPUID leaves 0x80000002 to 0x80000004.

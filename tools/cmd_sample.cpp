@@ -20,11 +20,7 @@ struct Options {
 std::vector<Setting> settings_of(Options& o) {
   constexpr Range kFromZero = {.low = 0, .high = 1e15};
   return {
-      {.name = "model",
-       .section = "",
-       .value = &o.model,
-       .help = "a run's directory, a checkpoint, or a model.safetensors (required)",
-       .also = {"out", "checkpoint", "resume"}},
+      model_setting(o.model),
       {.name = "prompt",
        .section = "",
        .value = &o.prompt,
@@ -51,11 +47,7 @@ std::vector<Setting> settings_of(Options& o) {
        .value = &o.seed,
        .help = "the same seed writes the same text",
        .range = kFromZero},
-      {.name = "threads",
-       .section = "",
-       .value = &o.threads,
-       .help = "CPU threads; 0: all. Never changes a result",
-       .range = Range{.low = 0, .high = 4096}},
+      threads_setting(o.threads),
   };
 }
 

@@ -1,6 +1,8 @@
 // tools/commands.h -- the subcommands of `minim`, each in its own tools/cmd_<name>.cpp. They take
 // the words after their name, return the exit status and throw Error for what a person can mend.
 #pragma once
+#include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "minim/tools/settings.h"
@@ -8,6 +10,12 @@
 namespace minim {
 
 constexpr std::string_view kVersion = "0.1.0";
+
+// Settings that several commands have.
+Setting model_setting(std::string& value);
+Setting policy_setting(std::string& value);
+Setting threads_setting(std::int64_t& value);
+Setting json_setting(bool& value);
 
 int cmd_train(Args args);
 int cmd_sample(Args args);
