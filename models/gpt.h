@@ -1,49 +1,36 @@
-// models/gpt.h -- the bundled Transformer: a GPT (Radford et al., 2019) with learned positions,
-// pre-LayerNorm blocks, GELU, optional biases and an optionally tied head.
+// models/gpt.h -- GPT-2's Transformer (Radford et al., 2019): learned positions, pre-LayerNorm
+// blocks, GELU, optional biases and an optionally tied head.
 #pragma once
 #include <deque>
 
-#include "minim/models/layers.h"
+#include "minim/models/decoder.h"
 
 namespace minim::models {
-
-struct GPTConfig {
-  Index vocab = 256, block = 64, layers = 4, heads = 4, embd = 128;
-  double dropout = 0;
-  bool bias = true;  ///< in linears and norms
-  bool tied = true;  ///< the head is the embedding's table
-  friend bool operator==(const GPTConfig&, const GPTConfig&) = default;
-};
 
 /// x + attention(norm(x)), then x + mlp(norm(x)); x is (batch, time, embd).
 class GPTBlock : public Module {
  public:
-  explicit GPTBlock(const GPTConfig& config);
-  Tensor operator()(const Tensor& x) const;
+  GPTBlock(const DecoderConfig& config, const AttentionConfig& attention);
+  Tensor operator()(const Tensor& x, LayerCache* cache) const;
 
  private:
-  Tensor attention(const Tensor& x) const;
-  Index heads_;
   LayerNorm norm1_, norm2_;
-  Linear qkv_, attention_out_, up_, down_;
+  MultiHeadAttention attention_;
+  Linear up_, down_;
   Dropout dropout_;
 };
 
-class GPT : public Module {
+class GPT : public Decoder {
  public:
   /// @throws Error when a size is not positive or embd is not divisible by heads.
-  explicit GPT(const GPTConfig& config);
-  /// @param tokens integers (batch, time), time <= block. @returns logits (batch, time, vocab).
-  Tensor operator()(const Tensor& tokens) const;
-  const GPTConfig& config() const { return config_; }
+  explicit GPT(const DecoderConfig& config);
 
  private:
-  GPTConfig config_;
-  Embedding tokens_, positions_;
+  Tensor features(const Tensor& tokens, Index position, KeyValueCache* cache) const override;
+  Embedding positions_;
   Dropout dropout_;
   std::deque<GPTBlock> blocks_;
   LayerNorm norm_;
-  std::deque<Linear> head_;  ///< empty when tied
 };
 
 }  // namespace minim::models

@@ -28,6 +28,12 @@ double largest_magnitude(const Tensor& logits) {
   return std::max(max(logits).item(), max(neg(logits)).item());
 }
 
+/// Where the context of token n begins: a block, of which half goes each time that it is full.
+Index context_start(Index n, Index block) {
+  const Index half = std::max<Index>(1, block / 2);
+  return n <= block ? 0 : (n - block + half - 1) / half * half;
+}
+
 int32_t pick(std::vector<double> logits, const Sampling& how, Index position) {
   for (double v : logits)
     if (std::isnan(v) || v == INFINITY)
@@ -65,7 +71,7 @@ Batch make_batch(std::span<const int32_t> tokens, std::span<const int64_t> start
   return batch;
 }
 
-Evaluation evaluate(GPT& model, std::span<const int32_t> tokens, Index block, Index batch,
+Evaluation evaluate(Decoder& model, std::span<const int32_t> tokens, Index block, Index batch,
                     const amp::Precision& precision) {
   EvalScope eval(model);
   NoGrad no_recording;
@@ -95,7 +101,7 @@ Evaluation evaluate(GPT& model, std::span<const int32_t> tokens, Index block, In
   return result;
 }
 
-std::vector<int32_t> generate(GPT& model, std::vector<int32_t> tokens, const Sampling& how,
+std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> tokens, const Sampling& how,
                               const std::function<void(int32_t)>& made) {
   if (tokens.empty()) fail("generation needs a prompt of at least one token");
   if (!(how.temperature >= 0) || how.top_k < 0 || how.count < 0)
@@ -106,11 +112,16 @@ std::vector<int32_t> generate(GPT& model, std::vector<int32_t> tokens, const Sam
   Index block = model.config().block, vocab = model.config().vocab;
   for (int32_t t : tokens)
     if (t < 0 || t >= vocab) fail("prompt token ", t, " is outside the vocabulary of ", vocab);
+  KeyValueCache cache;
+  Index start = 0;
   for (Index i = 0; i < how.count; ++i) {
-    Index n = std::min(block, Index(tokens.size()));
-    Tensor x = empty({1, n}, DType::i64);
-    std::copy(tokens.end() - n, tokens.end(), x.span<int64_t>().begin());
-    tokens.push_back(pick(model(x).select(1, -1).flatten().to_vector(), how, Index(tokens.size())));
+    const Index n = Index(tokens.size()), first = context_start(n, block);
+    if (first != std::exchange(start, first) || !how.cache) cache.clear();
+    const Index seen = cache.empty() ? 0 : cache.front().length;
+    Tensor x = empty({1, n - first - seen}, DType::i64);
+    std::copy(tokens.begin() + first + seen, tokens.end(), x.span<int64_t>().begin());
+    Tensor logits = model(x, how.cache ? &cache : nullptr).select(1, -1);
+    tokens.push_back(pick(logits.flatten().to_vector(), how, n));
     if (made) made(tokens.back());
   }
   return tokens;

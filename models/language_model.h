@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "minim/amp/precision.h"
-#include "minim/models/gpt.h"
+#include "minim/models/decoder.h"
 
 namespace minim::models {
 
@@ -24,7 +24,7 @@ struct Evaluation {
 };
 /// Over all of `tokens`, in the windows of validation_windows(); in eval mode, without gradients,
 /// with the casts of `precision`.
-Evaluation evaluate(GPT& model, std::span<const int32_t> tokens, Index block, Index batch,
+Evaluation evaluate(Decoder& model, std::span<const int32_t> tokens, Index block, Index batch,
                     const amp::Precision& precision);
 
 struct Sampling {
@@ -32,11 +32,13 @@ struct Sampling {
   double temperature = 1;  ///< 0 takes the likeliest token
   Index top_k = 0;         ///< 0 keeps all
   uint64_t seed = 1337;
+  bool cache = true;  ///< keep keys and values; the tokens are the same without, only later
 };
 /// Continues `prompt`, which must not be empty, token by token; `made` hears each. The same seed
-/// gives the same tokens.
+/// gives the same tokens. The model sees up to `block` tokens; when they are full, the oldest half
+/// of a block is left out, so that the cache is filled anew only once in that many tokens.
 /// @throws Error when the model's logits are not finite.
-std::vector<int32_t> generate(GPT& model, std::vector<int32_t> prompt, const Sampling& how,
+std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> prompt, const Sampling& how,
                               const std::function<void(int32_t)>& made = {});
 
 }  // namespace minim::models

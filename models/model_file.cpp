@@ -13,12 +13,12 @@ namespace {
 using nlohmann::json;
 constexpr const char* kFormat = "minim-gpt";
 
-json config_to_json(const GPTConfig& c) {
+json config_to_json(const DecoderConfig& c) {
   return {{"vocab", c.vocab}, {"block", c.block},     {"layers", c.layers}, {"heads", c.heads},
           {"embd", c.embd},   {"dropout", c.dropout}, {"bias", c.bias},     {"tied", c.tied}};
 }
 
-GPTConfig config_from_json(const json& j) {
+DecoderConfig config_from_json(const json& j) {
   return {j.at("vocab"), j.at("block"),   j.at("layers"), j.at("heads"),
           j.at("embd"),  j.at("dropout"), j.at("bias"),   j.at("tied")};
 }
@@ -46,7 +46,7 @@ bool is_model(const Metadata& m) {
 LoadedModel model_of(const SafeTensors& stored) {
   const Metadata& m = stored.metadata();
   LoadedModel loaded{nullptr, Tokenizer::from_json(m.at("tokenizer")), m};
-  const GPTConfig config = config_from_json(json::parse(m.at("config")));
+  const DecoderConfig config = config_from_json(json::parse(m.at("config")));
   if (config.vocab != loaded.tokenizer.vocab())
     fail("the model has a vocabulary of ", config.vocab, ", but its tokenizer has ",
          loaded.tokenizer.vocab(), " tokens");
@@ -54,7 +54,7 @@ LoadedModel model_of(const SafeTensors& stored) {
   for (const Blob& blob : stored.blobs()) state.emplace_back(blob.name, tensor_of(blob));
   const Generator before =
       generator();  // of the program: initial values that are overwritten take none of it
-  loaded.model = std::make_unique<GPT>(config);
+  loaded.model = make_decoder(config);
   generator() = before;
   if (!state.empty()) loaded.model->to(state.front().second.dtype());
   loaded.model->load_state_dict(state);
@@ -79,7 +79,7 @@ Tensor tensor_of(const Blob& blob) {
   return x;
 }
 
-void save_model(const std::filesystem::path& file, const GPT& model, const Tokenizer& tokenizer,
+void save_model(const std::filesystem::path& file, const Decoder& model, const Tokenizer& tokenizer,
                 const Metadata& extra) {
   std::vector<Tensor> keep;
   std::vector<Blob> blobs;

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "minim/models/gpt.h"
+#include "minim/models/decoder.h"
 #include "minim/models/safetensors.h"
 #include "minim/models/tokenizer.h"
 
@@ -11,11 +11,11 @@ namespace minim::models {
 
 /// Parameters by dotted name; in the metadata the format "minim-gpt", the configuration, the
 /// tokenizer and `extra`.
-void save_model(const std::filesystem::path& file, const GPT& model, const Tokenizer& tokenizer,
+void save_model(const std::filesystem::path& file, const Decoder& model, const Tokenizer& tokenizer,
                 const Metadata& extra = {});
 
 struct LoadedModel {
-  std::unique_ptr<GPT> model;  ///< in the dtype of the file
+  std::unique_ptr<Decoder> model;  ///< in the dtype of the file
   Tokenizer tokenizer;
   Metadata metadata;
 };

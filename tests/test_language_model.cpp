@@ -14,12 +14,12 @@ using namespace minim::models;
 
 namespace {
 
-constexpr GPTConfig kTiny{.vocab = 11, .block = 8, .layers = 1, .heads = 2, .embd = 16};
+constexpr DecoderConfig kTiny{.vocab = 11, .block = 8, .layers = 1, .heads = 2, .embd = 16};
 
 /// Weights large enough that the predictions are far from uniform.
-std::unique_ptr<GPT> tiny_model(GPTConfig config = kTiny) {
+std::unique_ptr<Decoder> tiny_model(DecoderConfig config = kTiny) {
   manual_seed(5);
-  auto model = std::make_unique<GPT>(config);
+  auto model = make_decoder(config);
   NoGrad no_recording;
   for (Tensor p : model->parameters())
     if (p.rank() == 2) p.mul_(15.0);
@@ -33,7 +33,7 @@ std::vector<int32_t> some_tokens(size_t n) {
 }
 
 /// The logits behind the last of `context`, by a call of the model itself.
-std::vector<double> last_logits(const GPT& model, std::span<const int32_t> context) {
+std::vector<double> last_logits(const Decoder& model, std::span<const int32_t> context) {
   NoGrad no_recording;
   Tensor x = empty({1, Index(context.size())}, DType::i64);
   std::ranges::copy(context, x.span<int64_t>().begin());
@@ -84,7 +84,7 @@ TEST_CASE(
 }
 
 TEST_CASE("language model: evaluation is without dropout and leaves the mode as it was") {
-  GPTConfig config = kTiny;
+  DecoderConfig config = kTiny;
   config.dropout = 0.5;
   const auto dropping = tiny_model(config), plain = tiny_model();
   const std::vector<int32_t> tokens = some_tokens(20);
@@ -145,13 +145,50 @@ TEST_CASE("language model: temperature 0 and top-k 1 both take the likeliest tok
   CHECK(generate(*model, {4}, {.count = 6, .temperature = 3, .top_k = 1}) == expected);
 }
 
-TEST_CASE("language model: a prompt longer than the block counts by its end") {
+TEST_CASE("language model: of a long prompt the end counts, from half a block to a whole one") {
   const auto model = tiny_model();
-  const std::vector<int32_t> prompt = some_tokens(19);
-  const auto all = generate(*model, prompt, {.count = 5, .temperature = 0});
+  const std::vector<int32_t> prompt = some_tokens(19);  // leaves out 12, a multiple of 4
+  const auto all = generate(*model, prompt, {.count = 9, .temperature = 0});
   const auto end =
-      generate(*model, {prompt.end() - 8, prompt.end()}, {.count = 5, .temperature = 0});
-  CHECK(std::equal(all.end() - 5, all.end(), end.end() - 5, end.end()));
+      generate(*model, {prompt.begin() + 12, prompt.end()}, {.count = 9, .temperature = 0});
+  CHECK(std::equal(all.end() - 9, all.end(), end.end() - 9, end.end()));
+  const std::vector<double> next = last_logits(*model, std::span(all).subspan(12, 8));
+  CHECK(all[20] == int32_t(std::ranges::max_element(next) - next.begin()));
+}
+
+TEST_CASE("language model: the cache changes no bit of a logit and no token") {
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const auto model = tiny_model();
+    model->to(dtype);
+    NoGrad no_recording;
+    const std::vector<int32_t> tokens = some_tokens(8);
+    KeyValueCache cache;
+    for (Index from = 0, to = 3; to <= 8; from = to++) {
+      Tensor x = empty({1, to - from}, DType::i64);
+      std::copy(tokens.begin() + from, tokens.begin() + to, x.span<int64_t>().begin());
+      const std::vector<double> cached = (*model)(x, &cache).select(1, -1).flatten().to_vector();
+      CHECK(cached == last_logits(*model, std::span(tokens).first(size_t(to))));
+    }
+    for (double temperature : {0.0, 1.0}) {
+      Sampling how{.count = 30, .temperature = temperature};
+      const auto with = generate(*model, {3, 1}, how);
+      how.cache = false;
+      CHECK(generate(*model, {3, 1}, how) == with);
+    }
+  }
+}
+
+TEST_CASE("language model: a cache refuses more than the block and more than one token at a time") {
+  const auto model = tiny_model();
+  NoGrad no_recording;
+  KeyValueCache cache;
+  (*model)(zeros({1, 7}, DType::i64), &cache);
+  CHECK_THROWS_WITH_AS((*model)(zeros({1, 2}, DType::i64), &cache), doctest::Contains("block of 8"),
+                       Error);
+  cache.clear();
+  (*model)(zeros({1, 5}, DType::i64), &cache);
+  CHECK_THROWS_WITH_AS((*model)(zeros({1, 2}, DType::i64), &cache),
+                       doctest::Contains("one more at a time"), Error);
 }
 
 TEST_CASE("language model: tokens are drawn as often as temperature and top-k say") {

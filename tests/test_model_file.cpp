@@ -27,15 +27,15 @@ const Tokenizer& abc() {
   return tokenizer;
 }
 
-constexpr GPTConfig kTiny{
+constexpr DecoderConfig kTiny{
     .vocab = 6, .block = 4, .layers = 2, .heads = 2, .embd = 8, .dropout = 0.25, .bias = false};
 
-std::unique_ptr<GPT> tiny_model(uint64_t seed = 3, GPTConfig config = kTiny) {
+std::unique_ptr<Decoder> tiny_model(uint64_t seed = 3, DecoderConfig config = kTiny) {
   manual_seed(seed);
-  return std::make_unique<GPT>(config);
+  return make_decoder(config);
 }
 
-void check_equal_bits(const GPT& a, const GPT& b) {
+void check_equal_bits(const Decoder& a, const Decoder& b) {
   const NamedTensors x = a.state_dict(), y = b.state_dict();
   REQUIRE(x.size() == y.size());
   for (size_t i = 0; i < x.size(); ++i) {
@@ -61,7 +61,7 @@ void rewrite(const fs::path& from, const fs::path& to, const std::string& key,
   write_safetensors(to, stored.blobs(), metadata);
 }
 
-void save_checkpoint(const fs::path& dir, const GPT& model) {
+void save_checkpoint(const fs::path& dir, const Decoder& model) {
   AtomicDirectory checkpoint(dir);
   save_model(checkpoint.staging() / "model.safetensors", model, abc());
   checkpoint.commit();
@@ -73,7 +73,7 @@ TEST_CASE("model file: what was saved comes back with equal bits, in any dtype")
   const TempDir dir;
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (bool tied : {true, false}) {
-      GPTConfig config = kTiny;
+      DecoderConfig config = kTiny;
       config.tied = tied;
       const auto model = tiny_model(3, config);
       model->to(dtype);

@@ -115,7 +115,7 @@ Text load_text(const Options& o, const models::Tokenizer& tokenizer, Index block
           models::floor_nll(tokens, block)};
 }
 
-Index checked_block(const Options& o, const models::GPT& model) {
+Index checked_block(const Options& o, const models::Decoder& model) {
   const Index most = model.config().block;
   if (o.block > most)
     fail("--block ", o.block, " is longer than the model's block of ", most,

@@ -32,9 +32,7 @@ struct Options {
   bool json = false;
 };
 
-std::vector<Setting> settings_of(Options& o) {
-  return {json_setting(o.json)};
-}
+std::vector<Setting> settings_of(Options& o) { return {json_setting(o.json)}; }
 
 /// The brand string of CPUID leaves 0x80000002 to 0x80000004.
 std::string cpu_name() {

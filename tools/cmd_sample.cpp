@@ -47,6 +47,11 @@ std::vector<Setting> settings_of(Options& o) {
        .value = &o.seed,
        .help = "the same seed writes the same text",
        .range = kFromZero},
+      {.name = "cache",
+       .section = "",
+       .value = &o.sampling.cache,
+       .help = "keep keys and values of earlier tokens; the text is the same without, only slower",
+       .negative = "no-cache"},
       threads_setting(o.threads),
   };
 }

@@ -34,21 +34,21 @@ models::Dataset load_data(const TrainConfig::Input& in, int64_t seed) {
   return models::load_text(in.data, kind);
 }
 
-std::unique_ptr<models::GPT> build_model(const TrainConfig& c, int64_t vocab) {
+std::unique_ptr<models::Decoder> build_model(const TrainConfig& c, int64_t vocab) {
   generator() = {uint64_t(c.train.seed), 0};
   const TrainConfig::Model& m = c.model;
-  return std::make_unique<models::GPT>(models::GPTConfig{.vocab = vocab,
-                                                         .block = m.block,
-                                                         .layers = m.layers,
-                                                         .heads = m.heads,
-                                                         .embd = m.embd,
-                                                         .dropout = m.dropout,
-                                                         .bias = m.bias,
-                                                         .tied = m.tied});
+  return models::make_decoder(models::DecoderConfig{.vocab = vocab,
+                                                    .block = m.block,
+                                                    .layers = m.layers,
+                                                    .heads = m.heads,
+                                                    .embd = m.embd,
+                                                    .dropout = m.dropout,
+                                                    .bias = m.bias,
+                                                    .tied = m.tied});
 }
 
 /// Decay on matrices and embeddings only: norms and biases have no scale to shrink towards.
-std::vector<optim::ParamGroup> groups_of(const models::GPT& model, double weight_decay) {
+std::vector<optim::ParamGroup> groups_of(const models::Decoder& model, double weight_decay) {
   optim::ParamGroup decayed, plain;
   for (const Tensor& p : model.parameters()) (p.rank() >= 2 ? decayed : plain).params.push_back(p);
   decayed.weight_decay = weight_decay;
@@ -59,7 +59,7 @@ std::vector<optim::ParamGroup> groups_of(const models::GPT& model, double weight
 }
 
 /// Turns the model's parameters into the precision's dtype; masters keep what that rounds away.
-std::unique_ptr<optim::Optimizer> build_optimizer(const TrainConfig& c, models::GPT& model,
+std::unique_ptr<optim::Optimizer> build_optimizer(const TrainConfig& c, models::Decoder& model,
                                                   const amp::Precision& precision) {
   models::NamedTensors exact = model.named_parameters();
   if (precision.params != DType::f32) model.to(precision.params);
@@ -201,7 +201,7 @@ void Trainer::resume(const fs::path& dir) try {
     if (saved != now)
       wrong += fmt::format("\n  {}: {} in the checkpoint, {} now", what, saved, now);
   };
-  const models::GPTConfig &was = loaded.model->config(), &is = model_->config();
+  const models::DecoderConfig &was = loaded.model->config(), &is = model_->config();
   differ("vocab", was.vocab, is.vocab);
   differ("block", was.block, is.block);
   differ("layers", was.layers, is.layers);

@@ -11,7 +11,7 @@
 #include "minim/amp/precision.h"
 #include "minim/core/probe.h"
 #include "minim/models/dataset.h"
-#include "minim/models/gpt.h"
+#include "minim/models/decoder.h"
 #include "minim/models/language_model.h"
 #include "minim/optim/optimizer.h"
 #include "minim/optim/schedule.h"
@@ -61,8 +61,8 @@ class Trainer {
   }
   /// The exact loss of the data's source on the validation tokens; only for the toy language.
   std::optional<double> floor() const { return floor_; }
-  const models::GPT& model() const { return *model_; }
-  models::GPT& model() { return *model_; }
+  const models::Decoder& model() const { return *model_; }
+  models::Decoder& model() { return *model_; }
   const models::Dataset& data() const { return data_; }
   const amp::Precision& precision() const { return precision_; }
   const amp::GradScaler& scaler() const { return scaler_; }
@@ -76,7 +76,7 @@ class Trainer {
   models::Dataset data_;
   amp::Precision precision_;
   std::optional<double> floor_;
-  std::unique_ptr<models::GPT> model_;
+  std::unique_ptr<models::Decoder> model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::Schedule schedule_;
   amp::GradScaler scaler_;

@@ -1,0 +1,65 @@
+#include "minim/models/attention.h"
+
+#include "minim/ops/functional.h"
+
+namespace minim::models {
+namespace {
+
+AttentionConfig checked(AttentionConfig c) {
+  if (c.heads < 1 || c.width % c.heads != 0)
+    fail("a width of ", c.width, " is not divisible by heads ", c.heads,
+         ": each head takes width / heads columns");
+  if (c.kv_heads == 0) c.kv_heads = c.heads;
+  if (c.kv_heads < 1 || c.heads % c.kv_heads != 0)
+    fail(c.heads, " heads cannot share ", c.kv_heads,
+         " heads of keys and values: the first must be a multiple of the second");
+  return c;
+}
+
+}  // namespace
+
+std::pair<Tensor, Tensor> LayerCache::append(const Tensor& new_k, const Tensor& new_v,
+                                             Index capacity) {
+  const Index end = length + new_k.size(2);
+  if (end > capacity)
+    fail("a cache of ", capacity, " tokens cannot hold ", end, "; begin a new one");
+  auto put = [&](Tensor& all, const Tensor& more) {
+    if (!all.defined()) {
+      Shape shape = more.shape();
+      shape[2] = capacity;
+      all = zeros(shape, more.dtype(), more.device());
+    }
+    all.slice(2, length, end).copy_(more);
+    return all.slice(2, 0, end);
+  };
+  std::pair<Tensor, Tensor> seen{put(k, new_k), put(v, new_v)};
+  length = end;
+  return seen;
+}
+
+MultiHeadAttention::MultiHeadAttention(const AttentionConfig& c)
+    : qkv(c.width, c.width + 2 * checked(c).kv_heads * (c.width / c.heads), c.bias),
+      out(c.width, c.width, c.bias),
+      config_(checked(c)) {
+  child("qkv", qkv);
+  child("out", out);
+}
+
+Tensor MultiHeadAttention::operator()(const Tensor& x, LayerCache* cache) const {
+  const Index batch = x.size(0), time = x.size(1), head = config_.width / config_.heads;
+  const Index before = cache ? cache->length : 0;
+  if (before > 0 && time > 1)
+    fail("a cache of ", before, " tokens takes one more at a time, not ", time);
+  Tensor all = qkv(x);
+  Index column = 0;
+  auto next = [&](Index heads) {
+    const Index from = std::exchange(column, column + heads * head);
+    return all.slice(2, from, column).reshape({batch, time, heads, head}).transpose(1, 2);
+  };
+  Tensor q = next(config_.heads), k = next(config_.kv_heads), v = next(config_.kv_heads);
+  if (cache) std::tie(k, v) = cache->append(k, v, config_.capacity);
+  Tensor y = scaled_dot_product_attention(q, k, v, {}, {.causal = time > 1});
+  return out(y.transpose(1, 2).reshape({batch, time, config_.width}));
+}
+
+}  // namespace minim::models
