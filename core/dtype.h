@@ -8,14 +8,14 @@
 #include <string_view>
 
 #include "minim/core/error.h"
-#include "minim/core/half.h"
+#include "minim/core/float8.h"
 
 namespace minim {
 
 using Index = int64_t;
 
-enum class DType : uint8_t { boolean, u8, i32, i64, f16, bf16, f32, f64 };
-inline constexpr size_t kDTypes = 8;
+enum class DType : uint8_t { boolean, u8, i32, i64, f16, bf16, f32, f64, f8e4m3, f8e5m2 };
+inline constexpr size_t kDTypes = 10;
 inline constexpr std::array<DType, 4> kFloatDTypes{DType::f64, DType::f32, DType::f16, DType::bf16};
 
 /// Order matters: a higher category decides the result of a mixed operation.
@@ -39,19 +39,23 @@ inline constexpr std::array<DTypeInfo, kDTypes> kDTypeInfo{{
     {"bf16", 2, Category::floating, 8, 0x1.fep127, 0x1p-133},
     {"f32", 4, Category::floating, 24, std::numeric_limits<float>::max(), 0x1p-149},
     {"f64", 8, Category::floating, 53, std::numeric_limits<double>::max(), 0x1p-1074},
+    {"f8e4m3", 1, Category::floating, 4, 448, 0x1p-9},
+    {"f8e5m2", 1, Category::floating, 3, 57344, 0x1p-16},
 }};
 
 constexpr const DTypeInfo& info(DType d) { return kDTypeInfo[size_t(d)]; }
 constexpr const char* name_of(DType d) { return info(d).name; }
 constexpr size_t size_of(DType d) { return info(d).size; }
 constexpr bool is_floating(DType d) { return info(d).category == Category::floating; }
+/// Holds values, but no op computes on it: convert first.
+constexpr bool is_storage_only(DType d) { return d == DType::f8e4m3 || d == DType::f8e5m2; }
 constexpr bool is_half(DType d) { return d == DType::f16 || d == DType::bf16; }
 
 /// @throws Error when `name` is no dtype.
 inline DType dtype_named(std::string_view name) {
   for (size_t d = 0; d < kDTypes; ++d)
     if (name == name_of(DType(d))) return DType(d);
-  fail("'", name, "' is not a dtype; known: bool u8 i32 i64 f16 bf16 f32 f64");
+  fail("'", name, "' is not a dtype; known: bool u8 i32 i64 f16 bf16 f32 f64 f8e4m3 f8e5m2");
 }
 
 template <class T>
@@ -77,6 +81,10 @@ constexpr decltype(auto) visit(DType d, F&& f) {
       return f(Tag<bf16>{});
     case DType::f32:
       return f(Tag<float>{});
+    case DType::f8e4m3:
+      return f(Tag<f8e4m3>{});
+    case DType::f8e5m2:
+      return f(Tag<f8e5m2>{});
     case DType::f64:
       break;
   }
@@ -98,7 +106,11 @@ constexpr DType dtype_for() {
                                      : DType::i64;
 }
 
-/// Converts one value as a cast does: floats to 16 bits are rounded once, floats to integers
+template <class T>
+concept NarrowFloat = std::is_same_v<T, f16> || std::is_same_v<T, bf16> ||
+    std::is_same_v<T, f8e4m3> || std::is_same_v<T, f8e5m2>;
+
+/// Converts one value as a cast does: floats to fewer bits are rounded once, floats to integers
 /// truncate, to bool is != 0.
 template <class To, class From>
 MINIM_HD constexpr To convert_to(From v) {
@@ -106,14 +118,14 @@ MINIM_HD constexpr To convert_to(From v) {
     return v;
   else if constexpr (std::is_same_v<To, bool>)
     return v != From(0);
-  else if constexpr (std::is_same_v<To, f16> || std::is_same_v<To, bf16>) {
+  else if constexpr (NarrowFloat<To>) {
     if constexpr (std::is_same_v<From, double> || std::is_integral_v<From>)
       return To(double(v));
     else
       return To(float(v));
   } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>)
     return static_cast<To>(static_cast<int64_t>(v));
-  else if constexpr (std::is_same_v<From, f16> || std::is_same_v<From, bf16>)
+  else if constexpr (NarrowFloat<From>)
     return convert_to<To>(float(v));
   else
     return static_cast<To>(v);

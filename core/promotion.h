@@ -9,19 +9,23 @@ namespace minim {
 namespace detail {
 using enum DType;
 inline constexpr DType kPromotion[kDTypes][kDTypes] = {
-    //           boolean u8    i32   i64   f16  bf16  f32  f64
-    /*boolean*/ {boolean, u8, i32, i64, f16, bf16, f32, f64},
-    /*u8     */ {u8, u8, i32, i64, f16, bf16, f32, f64},
-    /*i32    */ {i32, i32, i32, i64, f16, bf16, f32, f64},
-    /*i64    */ {i64, i64, i64, i64, f16, bf16, f32, f64},
-    /*f16    */ {f16, f16, f16, f16, f16, f32, f32, f64},
-    /*bf16   */ {bf16, bf16, bf16, bf16, f32, bf16, f32, f64},
-    /*f32    */ {f32, f32, f32, f32, f32, f32, f32, f64},
-    /*f64    */ {f64, f64, f64, f64, f64, f64, f64, f64},
+    //           boolean u8    i32   i64   f16  bf16  f32  f64  f8e4m3  f8e5m2
+    /*boolean*/ {boolean, u8, i32, i64, f16, bf16, f32, f64, f8e4m3, f8e5m2},
+    /*u8     */ {u8, u8, i32, i64, f16, bf16, f32, f64, f8e4m3, f8e5m2},
+    /*i32    */ {i32, i32, i32, i64, f16, bf16, f32, f64, f8e4m3, f8e5m2},
+    /*i64    */ {i64, i64, i64, i64, f16, bf16, f32, f64, f8e4m3, f8e5m2},
+    /*f16    */ {f16, f16, f16, f16, f16, f32, f32, f64, f32, f32},
+    /*bf16   */ {bf16, bf16, bf16, bf16, f32, bf16, f32, f64, f32, f32},
+    /*f32    */ {f32, f32, f32, f32, f32, f32, f32, f64, f32, f32},
+    /*f64    */ {f64, f64, f64, f64, f64, f64, f64, f64, f64, f64},
+    /*f8e4m3 */ {f8e4m3, f8e4m3, f8e4m3, f8e4m3, f32, f32, f32, f64, f8e4m3, f32},
+    /*f8e5m2 */ {f8e5m2, f8e5m2, f8e5m2, f8e5m2, f32, f32, f32, f64, f32, f8e5m2},
 };
 }  // namespace detail
 
-/// The smallest dtype that both promote to; integers never widen a float; f16 with bf16 is f32.
+/// The smallest dtype that both promote to; integers never widen a float; f16 with bf16 is f32,
+/// and so is an f8 with any other float of at most 32 bits (a common 16-bit type would not be
+/// associative).
 /// Commutative, idempotent and associative, so it may be folded over a list in any order.
 constexpr DType promote_types(DType a, DType b) { return detail::kPromotion[size_t(a)][size_t(b)]; }
 

@@ -23,8 +23,8 @@ constexpr const char* kMetadataKey = "__metadata__";
 constexpr uint64_t kMaxHeader = 100'000'000;  // the reference implementation's limit
 constexpr size_t kLengthField = sizeof(uint64_t);
 
-constexpr std::array<const char*, kDTypes> kFormatNames{"BOOL", "U8",   "I32", "I64",
-                                                        "F16",  "BF16", "F32", "F64"};
+constexpr std::array<const char*, kDTypes> kFormatNames{"BOOL", "U8",  "I32", "I64",     "F16",
+                                                        "BF16", "F32", "F64", "F8_E4M3", "F8_E5M2"};
 static_assert(DType::boolean == DType(0) && DType::i64 == DType(3) && DType::f64 == DType(7));
 
 std::optional<uint64_t> bytes_needed(std::span<const int64_t> shape, DType dtype) {
@@ -124,7 +124,7 @@ DType dtype_of(const std::string& name, const Json& entry) {
                                [&](const char* known) { return given == known; });
   if (at == kFormatNames.end())
     fail("'", name, "' has the dtype ", given.dump(),
-         ": known are BOOL U8 I32 I64 F16 BF16 F32 F64");
+         ": known are BOOL U8 I32 I64 F16 BF16 F32 F64 F8_E4M3 F8_E5M2");
   return DType(at - kFormatNames.begin());
 }
 

@@ -42,7 +42,7 @@ class SafeTensors {
   /// The data begins at a multiple of 8 bytes; an array in it is aligned to its element size if its
   /// writer saw to that (write_safetensors does), so take values out with memcpy.
   /// @throws Error naming the file, what was found and what was expected, on anything that is not a
-  /// valid file of the dtypes F64 F32 F16 BF16 I64 I32 U8 BOOL.
+  /// valid file of the dtypes F64 F32 F16 BF16 F8_E4M3 F8_E5M2 I64 I32 U8 BOOL.
   static SafeTensors read(const std::filesystem::path& path);
 
   SafeTensors(SafeTensors&&) = default;

@@ -46,6 +46,9 @@ void check_operands(const OpRow& row, std::span<const Tensor> xs) {
       fail("[", row.name, "] operand '", o.name, "' must be ",
            o.accepts == Accepts::boolean ? "bool" : "an integer tensor", ", not ",
            name_of(xs[k].dtype()), xs[k].shape());
+    if (is_storage_only(xs[k].dtype()) && !row.view && o.accepts != Accepts::any)
+      fail("[", row.name, "] operand '", o.name, "' is ", name_of(xs[k].dtype()), xs[k].shape(),
+           ", which is for storage only; convert it first, as with .to(DType::bf16)");
     if (!first) first = &xs[k];
     if (!(xs[k].device() == first->device()) && !xs[k].impl()->scalar)
       fail("[", row.name, "] operands are on different devices: ", name_of(first->device().kind),

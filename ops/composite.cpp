@@ -14,6 +14,11 @@ Tensor cat(std::initializer_list<Tensor> tensors, Index axis) {
   return cat(std::span(tensors.begin(), tensors.size()), axis);
 }
 
+Tensor to_saturated(const Tensor& x, DType dtype) {
+  const double most = info(dtype).max;
+  return most < info(x.dtype()).max ? clamp(x, {.min = -most, .max = most}).to(dtype) : x.to(dtype);
+}
+
 CountedLoss cross_entropy_counted(const Tensor& logits, const Tensor& target,
                                   const op::CrossEntropy::Attrs& attrs) {
   const std::vector<Tensor> out = call(Op::cross_entropy, std::array{logits, target}, Attrs(attrs));

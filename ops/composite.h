@@ -12,6 +12,10 @@ namespace minim {
 Tensor cat(std::span<const Tensor> tensors, Index axis = 0);
 Tensor cat(std::initializer_list<Tensor> tensors, Index axis = 0);
 
+/// x in another floating dtype, with what is too large for it at its largest value instead of inf
+/// or NaN; NaN stays NaN.
+Tensor to_saturated(const Tensor& x, DType dtype);
+
 struct CountedLoss {
   Tensor loss;
   Tensor n_valid;  ///< 0-dim: how many targets are not ignored, in the loss's compute dtype (f32 or
