@@ -16,7 +16,7 @@ Tensor cat(std::initializer_list<Tensor> tensors, Index axis) {
 
 Tensor to_saturated(const Tensor& x, DType dtype) {
   const double most = info(dtype).max;
-  return most < info(x.dtype()).max ? clamp(x, {.min = -most, .max = most}).to(dtype) : x.to(dtype);
+  return most < info(x.dtype()).max ? clamp(x, {.lo = -most, .hi = most}).to(dtype) : x.to(dtype);
 }
 
 CountedLoss cross_entropy_counted(const Tensor& logits, const Tensor& target,
