@@ -21,6 +21,11 @@ MINIM_HD constexpr A select(bool c, A a, A b) {
 }
 MINIM_HD inline float fabs(float x) { return __builtin_fabsf(x); }
 MINIM_HD inline double fabs(double x) { return __builtin_fabs(x); }
+/// 1, -1, or x where it is 0 or NaN.
+template <class A>
+MINIM_HD inline A sign(A x) {
+  return x > A(0) ? A(1) : x < A(0) ? A(-1) : x;
+}
 MINIM_HD inline float copysign(float x, float sign) {
   return bits<float>((bits<uint32_t>(x) & 0x7fffffffu) | (bits<uint32_t>(sign) & 0x80000000u));
 }
@@ -154,9 +159,14 @@ MINIM_HD inline A rsqrt(A x) {
   return A(1) / sqrt(x);
 }
 
-/// The float one goes through double: it is right in every special case, and not vectorised.
+/// These float ones go through double: right in every special case and for every argument, and not
+/// vectorised.
 MINIM_HD inline double pow(double x, double y) { return ::pow(x, y); }
 MINIM_HD inline float pow(float x, float y) { return float(::pow(double(x), double(y))); }
+MINIM_HD inline double sin(double x) { return ::sin(x); }
+MINIM_HD inline float sin(float x) { return float(::sin(double(x))); }
+MINIM_HD inline double cos(double x) { return ::cos(x); }
+MINIM_HD inline float cos(float x) { return float(::cos(double(x))); }
 
 /// 1 / (1 + e^-x), without overflow and with full precision where it is tiny.
 template <class A>

@@ -1,7 +1,6 @@
 #include "minim/ops/cross_entropy.h"
 
-#include "minim/ops/indices.h"
-#include "minim/ops/matrix.h"
+#include "minim/ops/class_loss_struct.h"
 
 namespace minim::op {
 namespace {
@@ -65,15 +64,9 @@ void forward_in(OpArgs& args) {
       lse[r] = row.lse;
     }
   });
-  Index valid = 0;
-  for (Index r = 0; r < rows; ++r) valid += p.counts(r);
+  const Index valid = p.target.counted(p.attrs.ignore_index);
   *static_cast<A*>(args.out[2].data) = A(valid);
-  const Arg& out = args.out[0];
-  if (p.attrs.reduction == Reduction::none)
-    return store_run(out.data, out.dtype, 1, rows, losses.data());
-  A total = sum16<A>(rows, [&](Index r) { return losses[size_t(r)]; });
-  if (p.attrs.reduction == Reduction::mean) total /= A(std::max<Index>(1, valid));
-  store_run(out.data, out.dtype, 1, 1, &total);
+  store_class_loss(args.out[0], p.attrs.reduction, losses.data(), rows, valid);
 }
 
 /// d = scale * (softmax(x) - smoothed target)
@@ -90,13 +83,8 @@ void backward_in(OpArgs& args) {
   const Positions<A> p(args);
   const Arg &g = args.grad_out[0], &to = args.grad_in[0];
   const A* lse = static_cast<const A*>(args.out[1].data);
-  const A valid = std::max(A(1), *static_cast<const A*>(args.out[2].data));
-  auto slope = [&](Index r) {
-    A buffer;
-    const Index at = offset_of(p.attrs.reduction == Reduction::none ? r : 0, g.shape, g.strides);
-    const A slope = *load_run(advance(g.data, g.dtype, at), g.dtype, 1, 1, &buffer);
-    return p.attrs.reduction == Reduction::mean ? slope / valid : slope;
-  };
+  const A valid = *static_cast<const A*>(args.out[2].data);
+  auto slope = [&](Index r) { return class_loss_slope(g, p.attrs.reduction, r, valid); };
   parallel_for(p.target.size(), p.grain, [&](Index begin, Index end) {
     Scratch<A> buffer(2 * size_t(p.classes));
     for (Index r = begin; r < end; ++r) {
@@ -115,15 +103,11 @@ void backward_in(OpArgs& args) {
 }  // namespace
 
 void CrossEntropy::infer(OpArgs& args) {
-  const Shape &logits = args.in[0].shape, &target = args.in[1].shape;
-  if (logits.rank() == 0 || !(leading(logits, 1) == target))
-    fail("[cross_entropy] target ", target, " does not fit logits ", logits,
-         ": logits are (..., classes), target (...)");
   const Attrs& attrs = args.attrs.as<Attrs>();
+  infer_class_loss(args, attrs.reduction, "cross_entropy", "logits");
   if (!(attrs.label_smoothing >= 0 && attrs.label_smoothing <= 1))
     fail("[cross_entropy] label_smoothing must be in [0, 1], not ", attrs.label_smoothing);
-  args.out[0].shape = attrs.reduction == Reduction::none ? target : Shape{};
-  args.out[1].shape = target;
+  args.out[1].shape = args.in[1].shape;
   args.out[2].shape = Shape{};
 }
 

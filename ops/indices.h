@@ -1,5 +1,6 @@
 // ops/indices.h -- integer operands as plain numbers.
 #pragma once
+#include <algorithm>
 #include <optional>
 
 #include "minim/core/allocator.h"
@@ -22,6 +23,10 @@ class Indices {
     for (Index i = 0; i < size(); ++i)
       if (const Index v = (*this)[i]; (v < 0 || v >= n) && v != also)
         fail("[", op, "] ", what, " ", v, " at position ", position(i), " is not in [0, ", n, ")");
+  }
+  /// How many are not `ignored`.
+  Index counted(Index ignored) const {
+    return size() - std::count(values_.data(), values_.data() + size(), ignored);
   }
 
  private:

@@ -3,7 +3,7 @@
 // fits. The gradient at a zero vector is 0, and of p = inf it goes to the first largest element.
 // @throws Error unless p > 0.
 #pragma once
-#include "minim/ops/max.h"
+#include "minim/ops/reduce_struct.h"
 
 namespace minim::op {
 
@@ -17,9 +17,9 @@ struct Norm {
     double p = 2;
   };
   static uint32_t axes(const Attrs& attrs, int rank) { return axis_mask(attrs.axes, rank, "norm"); }
-  static void check(OpArgs& args) {
-    if (double p = args.attrs.as<Attrs>().p; !(p > 0))
-      fail("[norm] p is ", p, "; it must be positive, or inf for the largest |x|");
+  static void check(OpArgs& args) { check_order(args.attrs.as<Attrs>().p, "norm"); }
+  static void check_order(double p, const char* op) {
+    if (!(p > 0)) fail("[", op, "] p is ", p, "; it must be positive, or inf for the largest |x|");
   }
 
   template <class A>
@@ -42,39 +42,41 @@ struct Norm {
     return top > A(0) && top <= std::numeric_limits<A>::max();
   }
   template <class A, class Lane>
+  MINIM_HD static A value(Lane lane, double p, const A* x) {
+    const A top = largest(lane, x);  // also the norm where it is 0, inf or NaN
+    if (!is_ordinary(top) || p > std::numeric_limits<double>::max()) return top;
+    return top * ratio(lane, p, x, top);
+  }
+  /// The slope by x[j] as a function of j, for rows that are not all 0.
+  template <class A, class Lane>
+  MINIM_HD static auto slope(Lane lane, double p, const A* x) {
+    const bool largest_only = p > std::numeric_limits<double>::max();
+    const A top = largest(lane, x), r = largest_only ? A(1) : ratio(lane, p, x, top);
+    const Index n = lane.n, first = n - lane.template max<Index>([=](Index j) {
+      return math::fabs(x[j]) == top ? n - j : Index{0};
+    });
+    return [=](Index j) {
+      if (largest_only) return j == first ? math::sign(x[j]) : A(0);
+      const A share = math::fabs(x[j]) / top / r;
+      if (share == A(0)) return A(0);
+      return math::sign(x[j]) * (p == 2 ? share : p == 1 ? A(1) : math::pow(share, A(p - 1)));
+    };
+  }
+  template <class A, class Lane>
   MINIM_HD static void forward(Lane lane, const Attrs& attrs, const A* const* x, A* const* y) {
-    A norm = largest(lane, x[0]);  // also the norm where it is 0, inf or NaN
-    if (is_ordinary(norm) && attrs.p <= std::numeric_limits<double>::max())
-      norm *= ratio(lane, attrs.p, x[0], norm);
+    const A norm = value(lane, attrs.p, x[0]);
     A* to = y[0];
     lane.once([=] { to[0] = norm; });
   }
   template <class A, class Lane>
   MINIM_HD static void vjp(Lane lane, const Attrs& attrs, const A* const* x, const A* const*,
                            const A* const* g, A* const* d) {
-    const A *row = x[0], top = largest(lane, row), from = g[0][0];
+    const A from = g[0][0];
     A* to = d[0];
-    const double p = attrs.p;
-    auto sign = [=](Index j) { return row[j] > A(0) ? A(1) : row[j] < A(0) ? A(-1) : row[j]; };
-    if (top == A(0)) {
-      lane.each([=](Index j) { to[j] = A(0); });
-    } else if (p > std::numeric_limits<double>::max()) {
-      const Index n = lane.n;
-      const Index first = n - lane.template max<Index>([=](Index j) {
-        return math::fabs(row[j]) == top ? n - j : Index{0};
-      });
-      lane.each([=](Index j) { to[j] = j == first ? from * sign(j) : A(0); });
-    } else {
-      const A r = ratio(lane, p, row, top);
-      lane.each([=](Index j) {
-        const A share = math::fabs(row[j]) / top / r;
-        to[j] = share == A(0) ? A(0)
-                              : from * sign(j) *
-                                    (p == 2   ? share
-                                     : p == 1 ? A(1)
-                                              : math::pow(share, A(p - 1)));
-      });
-    }
+    if (lane.n == 0 || largest(lane, x[0]) == A(0))
+      return lane.each([=](Index j) { to[j] = A(0); });
+    const auto by = slope(lane, attrs.p, x[0]);
+    lane.each([=](Index j) { to[j] = from * by(j); });
   }
   static std::vector<Example> examples() {
     std::vector<Example> list;

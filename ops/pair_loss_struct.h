@@ -12,16 +12,21 @@ struct PairLoss {
   static constexpr std::array operands{Operand{"x"}, Operand{"target"}};
   static constexpr Result result = Result::f32;
   static constexpr Saves saves{.inputs = 0b11};
-  struct Attrs {
+  struct Plain {
     Reduction reduction = Reduction::mean;  ///< over all elements; the mean of none is NaN
   };
+  /// The element's own, if it has some, which then begin with a reduction.
+  using Attrs =
+      std::conditional_t<std::is_same_v<attrs_t<Element>, NoAttrs>, Plain, attrs_t<Element>>;
   /// @throws Error for different shapes: broadcasting a column against a row would hide a mistake.
   static void infer(OpArgs& args) {
     if (!(args.in[0].shape == args.in[1].shape))
       fail("[", Element::name, "] x has shape ", args.in[0].shape, ", target ", args.in[1].shape,
            "; they must be equal: reshape or expand one");
-    args.out[0].shape =
-        args.attrs.as<Attrs>().reduction == Reduction::none ? args.in[0].shape : Shape{};
+    const Reduction reduction = args.attrs.as<Attrs>().reduction;
+    if (reduction == Reduction::batchmean && args.in[0].shape.rank() == 0)
+      fail("[", Element::name, "] batchmean of a 0-dim x: it needs a first axis; use mean");
+    args.out[0].shape = reduction == Reduction::none ? args.in[0].shape : Shape{};
   }
   static void forward(OpArgs& args) {
     compute_in(args.dtype) == Compute::f64 ? forward_as<double>(args) : forward_as<float>(args);
@@ -31,15 +36,30 @@ struct PairLoss {
   }
   static std::vector<Example> examples() {
     std::vector<Example> list;
-    for (Reduction r : {Reduction::mean, Reduction::sum, Reduction::none}) {
-      for (const Shape& s : {Shape{}, Shape{1}, Shape{37}, Shape{2, 3, 4}})
-        list.push_back({{s, s}, minim::Attrs(Attrs{r}), 0});
-      if (r != Reduction::mean) list.push_back({{{0, 3}, {0, 3}}, minim::Attrs(Attrs{r}), 0});
-    }
+    auto add = [&](const Shape& s, Attrs attrs) {
+      list.push_back({{s, s}, minim::Attrs(attrs), 0});
+    };
+    for (Attrs attrs : variants())
+      for (Reduction r : {Reduction::mean, Reduction::sum, Reduction::none}) {
+        attrs.reduction = r;
+        for (const Shape& s : {Shape{}, Shape{1}, Shape{37}, Shape{2, 3, 4}}) add(s, attrs);
+        if (r != Reduction::mean) add({0, 3}, attrs);
+      }
+    add({2, 3, 4}, {Reduction::batchmean});
     return list;
   }
 
  private:
+  static std::vector<Attrs> variants() {
+    if constexpr (requires { Element::variants(); }) return Element::variants();
+    return {Attrs{}};
+  }
+  /// What the sum is divided by.
+  static Index divisor(Reduction reduction, const Shape& shape) {
+    return reduction == Reduction::mean        ? shape.numel()
+           : reduction == Reduction::batchmean ? shape[0]
+                                               : 1;
+  }
   template <class A>
   static void forward_as(OpArgs& args) {
     const Reduction reduction = args.attrs.as<Attrs>().reduction;
@@ -51,7 +71,7 @@ struct PairLoss {
     each.out[0] = Arg{values.data(), dtype_for<A>(), shape, contiguous_strides(shape), true};
     cpu::pointwise_forward<Element, A>(each);
     sum_to(static_cast<const A*>(values.data()), shape, Arg{&total, dtype_for<A>(), {}, {}, true});
-    if (reduction == Reduction::mean) total /= A(shape.numel());
+    total /= A(divisor(reduction, shape));
     store_run(args.out[0].data, args.out[0].dtype, 1, 1, &total);
   }
   template <class A>
@@ -61,7 +81,7 @@ struct PairLoss {
     const Shape& shape = args.in[0].shape;
     A buffer;
     A g = *load_run(args.grad_out[0].data, args.grad_out[0].dtype, 1, 1, &buffer);
-    if (reduction == Reduction::mean) g /= A(shape.numel());
+    g /= A(divisor(reduction, shape));
     OpArgs each = args;
     each.grad_out[0] = Arg{&g, dtype_for<A>(), shape, broadcast_strides({}, {}, shape), true};
     cpu::pointwise_backward<Element, A>(each);

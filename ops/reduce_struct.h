@@ -1,6 +1,8 @@
 // ops/reduce_struct.h -- what reductions over axes share: `axes` names them (none means all of
 // them) and `keepdim` leaves each as an axis of size 1.
 #pragma once
+#include <optional>
+
 #include "minim/ops/op_struct.h"
 
 namespace minim::op {
@@ -10,6 +12,24 @@ struct Axes {
   Dims axes{};  ///< none: all
   bool keepdim = false;
 };
+
+/// Those of a reduction that may leave the range of its operand.
+struct Accumulated {
+  Dims axes{};  ///< none: all
+  bool keepdim = false;
+  std::optional<DType> dtype{};  ///< of the result; by default x's, and i64 for integers
+};
+
+/// Sets the result's dtype, by default x's and i64 for integers, and computes in it: x is converted
+/// first. @throws Error for an integer dtype of a floating x.
+inline void accumulate_in(OpArgs& args, std::optional<DType> wanted, const char* op) {
+  const DType own = is_floating(args.dtype) ? args.dtype : DType::i64;
+  const DType dtype = wanted.value_or(own);
+  if (is_floating(own) && !is_floating(dtype))
+    fail("[", op, "] of ", name_of(own), " with dtype ", name_of(dtype),
+         ": convert x first, x.to(dtype)");
+  args.dtype = args.out[0].dtype = dtype;
+}
 
 /// The axes as bits. @throws Error naming the op for an axis that is out of range or named twice.
 inline uint32_t axis_mask(const Dims& axes, int rank, const char* op) {

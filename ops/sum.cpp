@@ -1,7 +1,5 @@
 #include "minim/ops/sum.h"
 
-#include "minim/ops/reduce_struct.h"
-
 namespace minim::op {
 namespace {
 
@@ -13,12 +11,8 @@ uint32_t mask_of(const OpArgs& args) {
 
 void Sum::infer(OpArgs& args) {
   const auto& attrs = args.attrs.as<Attrs>();
-  DType own = is_floating(args.dtype) ? args.dtype : DType::i64;
-  args.out[0].dtype = attrs.dtype.value_or(own);
+  accumulate_in(args, attrs.dtype, "sum");
   args.out[0].shape = reduced_shape(args.in[0].shape, mask_of(args), attrs.keepdim);
-  if (is_floating(own) && !is_floating(args.out[0].dtype))
-    fail("[sum] of ", name_of(own), " with dtype ", name_of(args.out[0].dtype),
-         ": convert x first, x.to(dtype)");
 }
 
 void Sum::forward(OpArgs& args) {

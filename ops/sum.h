@@ -1,9 +1,7 @@
 // The sum over axes, in fp32 (f64 for f64) and the one order of core/sum.h. Integers and bool are
 // summed as i64.
 #pragma once
-#include <optional>
-
-#include "minim/ops/op_struct.h"
+#include "minim/ops/reduce_struct.h"
 
 namespace minim::op {
 
@@ -11,11 +9,7 @@ struct Sum {
   static constexpr std::array operands{Operand{"x"}};
   static constexpr bool integers = true;
   static constexpr Result result = Result::attribute;
-  struct Attrs {
-    Dims axes{};  ///< none: all
-    bool keepdim = false;
-    std::optional<DType> dtype{};  ///< of the result; by default x's, and i64 for integers
-  };
+  using Attrs = Accumulated;
   /// @throws Error for bad axes, and for an integer dtype of a floating x.
   static void infer(OpArgs& args);
   static void forward(OpArgs& args);

@@ -26,12 +26,14 @@ struct Var {
     return lane.template sum<A>([=](Index j) { return x[j]; }) / A(lane.n);
   }
   template <class A, class Lane>
+  MINIM_HD static A value(Lane lane, const Attrs& attrs, const A* x, A m) {
+    const A squares = lane.template sum<A>([=](Index j) { return (x[j] - m) * (x[j] - m); });
+    return squares / divisor<A>(attrs, lane.n);
+  }
+  template <class A, class Lane>
   MINIM_HD static void forward(Lane lane, const Attrs& attrs, const A* const* x, A* const* y) {
-    const A* row = x[0];
+    const A v = value(lane, attrs, x[0], mean(lane, x[0]));
     A* to = y[0];
-    const A m = mean(lane, row);
-    const A squares = lane.template sum<A>([=](Index j) { return (row[j] - m) * (row[j] - m); });
-    const A v = squares / divisor<A>(attrs, lane.n);
     lane.once([=] { to[0] = v; });
   }
   template <class A, class Lane>

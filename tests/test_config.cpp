@@ -238,3 +238,15 @@ TEST_CASE("edit distance counts insertions, deletions and substitutions") {
   CHECK(nearest("evaluate", names) == "eval");
   CHECK(nearest("xyzzyxyzzy", names) == "");
 }
+
+TEST_CASE("the nearest name is the one with fewest edits, not the first that is within the word") {
+  const std::vector<std::string_view> ops = {"max",     "sum",         "min",
+                                             "softmax", "log_softmax", "cumsum"};
+  CHECK(nearest("sofmax", ops) == "softmax");
+  CHECK(nearest("sotfmax", ops) == "softmax");
+  CHECK(nearest("logsoftmax", ops) == "log_softmax");
+  CHECK(nearest("comsum", ops) == "cumsum");
+  CHECK(nearest("summ", ops) == "sum");
+  CHECK(nearest("maxx", ops) == "max");
+  CHECK(nearest("soft", ops) == "softmax");
+}

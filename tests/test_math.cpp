@@ -35,6 +35,8 @@ const std::array kFunctions{
     MINIM_FUNCTION(expm1, 2, std::expm1(x)),
     MINIM_FUNCTION(log, 2, std::log(x)),
     MINIM_FUNCTION(log1p, 2, std::log1p(x)),
+    MINIM_FUNCTION(sin, 1, std::sin(x)),
+    MINIM_FUNCTION(cos, 1, std::cos(x)),
     MINIM_FUNCTION(tanh, 2, std::tanh(x)),
     MINIM_FUNCTION(erf, 2, std::erf(x)),
     MINIM_FUNCTION(rsqrt, 2, 1 / std::sqrt(x)),

@@ -1,6 +1,7 @@
 #include "minim/tools/nearest.h"
 
 #include <algorithm>
+#include <compare>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -25,29 +26,33 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 namespace {
 
-constexpr std::size_t kUnlike = std::numeric_limits<std::size_t>::max();
+/// Smaller is more alike: edits, of which a shared stretch is worth all but one; then all edits.
+struct Unlikeness {
+  std::size_t cost = std::numeric_limits<std::size_t>::max(), edits = 0;
+  auto operator<=>(const Unlikeness&) const = default;
+};
 
-std::size_t unlikeness(std::string_view word, std::string_view candidate) {
-  const auto [shorter, longer] =
-      std::minmax(word, candidate, [](auto x, auto y) { return x.size() < y.size(); });
-  const std::size_t distance = edit_distance(word, candidate);
-  if (shorter.size() >= 3 && longer.find(shorter) != longer.npos)
-    return std::min<std::size_t>(distance, 1);
-  return 2 * distance <= std::max<std::size_t>(longer.size(), 3) ? distance : kUnlike;
+Unlikeness unlikeness(std::string_view word, std::string_view candidate) {
+  const std::size_t edits = edit_distance(word, candidate);
+  const bool holds = word.size() >= 3 && candidate.find(word) != candidate.npos;
+  const bool is_held = candidate.size() >= 3 && 2 * candidate.size() >= word.size() &&
+                       word.find(candidate) != word.npos;
+  if (holds || is_held) return {std::min<std::size_t>(edits, 1), edits};
+  const std::size_t longer = std::max(word.size(), candidate.size());
+  if (2 * edits <= std::max<std::size_t>(longer, 3)) return {edits, edits};
+  return {};
 }
 
 }  // namespace
 
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates) {
   std::string_view best;
-  std::size_t least = kUnlike;
-  for (const std::string_view candidate : candidates) {
-    const std::size_t unlike = unlikeness(word, candidate);
-    if (unlike < least) {
+  Unlikeness least;
+  for (const std::string_view candidate : candidates)
+    if (const Unlikeness unlike = unlikeness(word, candidate); unlike < least) {
       least = unlike;
       best = candidate;
     }
-  }
   return best;
 }
 

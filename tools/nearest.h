@@ -11,7 +11,8 @@ namespace minim {
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 /// The candidate most like `word`, or "" when none is alike. A candidate that contains `word`, or
-/// lies within it, is almost as good as an exact one ("batch-size" means "batch").
+/// is within it and at least half of it, is as good as one a single edit away ("batch-size" means
+/// "batch"); among equals the one with the fewest edits wins.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates);
 
 }  // namespace minim

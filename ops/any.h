@@ -1,0 +1,33 @@
+// whether any element over axes is not 0, as bool; NaN is not 0; none is found among no elements
+#pragma once
+#include "minim/ops/reduce_struct.h"
+
+namespace minim::op {
+
+/// Whether some element is, or is not, 0.
+template <bool kZero>
+struct Finds {
+  static constexpr std::array operands{Operand{"x"}};
+  static constexpr std::array outputs{Along::each};
+  static constexpr bool integers = true, differentiable = false;
+  static constexpr Result result = Result::boolean;
+  using Attrs = Axes;
+  static uint32_t axes(const Attrs& attrs, int rank) {
+    return axis_mask(attrs.axes, rank, kZero ? "all" : "any");
+  }
+  template <class A, class Lane>
+  MINIM_HD static void forward(Lane lane, const Attrs&, const A* const* x, A* const* y) {
+    const A *row = x[0],
+            found = lane.template sum<A>([=](Index j) { return A((row[j] == A(0)) == kZero); });
+    A* to = y[0];
+    lane.once([=] { to[0] = A((found > A(0)) != kZero); });
+  }
+  static std::vector<Example> examples() {
+    std::vector<Example> list = reduce_examples<Finds>(true);
+    add_single<Finds>(list);
+    return list;
+  }
+};
+struct Any : Finds<false> {};
+
+}  // namespace minim::op

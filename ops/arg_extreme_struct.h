@@ -1,0 +1,63 @@
+// ops/arg_extreme_struct.h -- the index of the largest or the smallest value along an axis, or in
+// the flattened tensor; the first one on ties. NaN counts as the most extreme.
+// @throws Error for an axis of no elements.
+#pragma once
+#include <optional>
+
+#include "minim/ops/extreme_struct.h"
+
+namespace minim::op {
+
+template <bool kSmallest>
+struct ArgExtreme {
+  static constexpr const char* name = kSmallest ? "argmin" : "argmax";
+  static constexpr std::array operands{Operand{"x"}};
+  static constexpr bool integers = true;
+  static constexpr Result result = Result::i64;
+  struct Attrs {
+    std::optional<Index> axis{};  ///< none: the index into the flattened tensor
+    bool keepdim = false;
+  };
+  static void infer(OpArgs& args) {
+    check_not_empty(args, mask_of(args), name);
+    args.out[0].shape =
+        reduced_shape(args.in[0].shape, mask_of(args), args.attrs.as<Attrs>().keepdim);
+  }
+  static void forward(OpArgs& args) { cpu::by_compute<Run, ArgExtreme>(args); }
+  static std::vector<Example> examples() {
+    std::vector<Example> list;
+    auto add = [&](Shape shape, Attrs attrs) { list.push_back({{shape}, minim::Attrs(attrs), 0}); };
+    add({}, {});
+    add({1}, {});
+    add({37}, {});
+    add({2, 3, 4}, {});
+    add({2, 3, 4}, {.axis = 1});
+    add({2, 3, 4}, {.axis = -1, .keepdim = true});
+    add({0, 3}, {.axis = 1});
+    return list;
+  }
+
+ private:
+  static uint32_t mask_of(const OpArgs& args) {
+    const auto& axis = args.attrs.as<Attrs>().axis;
+    const int rank = args.in[0].shape.rank();
+    return axis && rank > 0 ? axis_mask({*axis}, rank, name) : axis_mask({}, rank, name);
+  }
+  // Not a rowwise functor: those write their results in the compute type, and fp32 has no integers
+  // above 2^24.
+  template <class, class A>
+  struct Run {
+    static void run(OpArgs& args) {
+      const cpu::Rows rows(args.in[0].shape, mask_of(args));
+      Index* out = static_cast<Index*>(args.out[0].data);
+      parallel_for(rows.count, std::max<Index>(1, 4096 / rows.n), [&](Index begin, Index end) {
+        Scratch<A> buffer(static_cast<size_t>(rows.n));
+        const cpu::RowIo<A> in{&args.in[0], Along::row, buffer.data(), args.in[0].strides};
+        for (Index r = begin; r < end; ++r)
+          out[r] = Extreme<kSmallest>::first(CpuLane{rows.n}, in.load(rows, r));
+      });
+    }
+  };
+};
+
+}  // namespace minim::op

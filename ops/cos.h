@@ -1,0 +1,19 @@
+// cosine of x radians, right for any finite x
+#pragma once
+#include "minim/ops/op_struct.h"
+
+namespace minim::op {
+
+struct Cos : Unary<Cos> {
+  static constexpr Saves saves{.inputs = 0b1};
+  template <class A>
+  MINIM_HD static A forward(A x) {
+    return math::cos(x);
+  }
+  template <class A>
+  MINIM_HD static A slope(A x, A) {
+    return -math::sin(x);
+  }
+};
+
+}  // namespace minim::op

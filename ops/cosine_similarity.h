@@ -1,0 +1,72 @@
+// The cosine of the angle between x and y along an axis, x . y / (max(|x|, eps) max(|y|, eps)).
+// Each is divided by its length before they are multiplied, so nothing overflows. With a zero
+// vector it is 0, and so is that vector's gradient (see normalize.h).
+// @throws Error for different shapes.
+#pragma once
+#include "minim/ops/norm.h"
+
+namespace minim::op {
+
+struct CosineSimilarity {
+  static constexpr std::array operands{Operand{"x"}, Operand{"y"}};
+  static constexpr std::array outputs{Along::each};
+  static constexpr Saves saves{.inputs = 0b11};
+  struct Attrs {
+    Index dim = 1;
+    double eps = 1e-8;
+  };
+  static uint32_t axes(const Attrs& attrs, int rank) {
+    return uint32_t{1} << normalize_axis(attrs.dim, rank, "cosine_similarity");
+  }
+  static void check(OpArgs& args) {
+    if (!(args.in[0].shape == args.in[1].shape))
+      fail("[cosine_similarity] x has shape ", args.in[0].shape, ", y ", args.in[1].shape,
+           "; they must be equal: reshape or expand one");
+  }
+
+  template <class A>
+  MINIM_HD static A divisor(const Attrs& attrs, A norm) {
+    return norm < A(attrs.eps) ? A(attrs.eps) : norm;
+  }
+  template <class A, class Lane>
+  MINIM_HD static A cosine(Lane lane, const A* x, A by_x, const A* y, A by_y) {
+    return lane.template sum<A>([=](Index j) { return x[j] / by_x * (y[j] / by_y); });
+  }
+  template <class A, class Lane>
+  MINIM_HD static void forward(Lane lane, const Attrs& attrs, const A* const* x, A* const* y) {
+    const A c = cosine(lane, x[0], divisor(attrs, Norm::value(lane, 2, x[0])), x[1],
+                       divisor(attrs, Norm::value(lane, 2, x[1])));
+    A* to = y[0];
+    lane.once([=] { to[0] = c; });
+  }
+  template <class A, class Lane>
+  MINIM_HD static void vjp(Lane lane, const Attrs& attrs, const A* const* x, const A* const*,
+                           const A* const* g, A* const* d) {
+    const A norm[2] = {Norm::value(lane, 2, x[0]), Norm::value(lane, 2, x[1])};
+    const A by[2] = {divisor(attrs, norm[0]), divisor(attrs, norm[1])};
+    const A c = cosine(lane, x[0], by[0], x[1], by[1]);
+    for (int k = 0; k < 2; ++k) {
+      if (!d[k]) continue;
+      const A *own = x[k], *other = x[1 - k], by_own = by[k], by_other = by[1 - k];
+      const A slope = norm[k] == A(0) ? A(0) : g[0][0] / by_own;
+      const A along = norm[k] < by_own ? A(0) : c;  // a clamped length does not change
+      A* to = d[k];
+      lane.each(
+          [=](Index j) { to[j] = slope * (other[j] / by_other - along * (own[j] / by_own)); });
+    }
+  }
+  static std::vector<Example> examples() {
+    std::vector<Example> list;
+    auto add = [&](const Shape& x, const Attrs& attrs) {
+      list.push_back({{x, x}, minim::Attrs(attrs), 0});
+    };
+    add({3, 5}, {});
+    add({37}, {.dim = 0});
+    add({2, 3, 4}, {.dim = -1});
+    add({2, 3, 4}, {.dim = 0, .eps = 3});  // some vectors are shorter than eps
+    add({0, 3}, {});
+    return list;
+  }
+};
+
+}  // namespace minim::op

@@ -1,0 +1,43 @@
+// target * (log(target) - x), of log-probabilities x against probabilities `target`, or with
+// log_target against their logarithms: e^target * (target - x). Where a probability is 0 so is its
+// term. Reduction::batchmean gives the divergence itself (Kullback and Leibler, 1951), one per
+// entry of the first axis, averaged.
+#pragma once
+#include "minim/ops/pair_loss_struct.h"
+
+namespace minim::op {
+
+struct Divergence {
+  static constexpr const char* name = "kl_div";
+  static constexpr size_t arity = 2;
+  struct Attrs {
+    Reduction reduction = Reduction::mean;
+    bool log_target = false;
+  };
+  static std::vector<Attrs> variants() { return {{}, {.log_target = true}}; }
+  template <class A>
+  struct Target {
+    A p, log;
+    MINIM_HD Target(const Attrs& attrs, A target)
+        : p(attrs.log_target ? math::exp(target) : target),
+          log(attrs.log_target ? target : math::log(target)) {}
+  };
+  template <class A>
+  MINIM_HD static A forward(const Attrs& attrs, A x, A target) {
+    const Target<A> t(attrs, target);
+    return t.p == A(0) ? A(0) : t.p * (t.log - x);
+  }
+  template <class A>
+  MINIM_HD static void vjp(const Attrs& attrs, A g, A, A x, A target, A* d) {
+    const Target<A> t(attrs, target);
+    const A slope = attrs.log_target ? t.p * (A(1) + t.log - x) : A(1) + t.log - x;
+    d[0] = -g * t.p;
+    d[1] = t.p == A(0) ? A(0) : g * slope;
+  }
+};
+struct KlDiv : PairLoss<Divergence> {
+  static constexpr std::array operands{Operand{"x"},
+                                       Operand{"target", Accepts::floating, Domain::probability}};
+};
+
+}  // namespace minim::op

@@ -1,0 +1,24 @@
+// x above 0, negative_slope * x below (Maas et al., 2013); negative_slope is also the slope at 0
+#pragma once
+#include "minim/ops/op_struct.h"
+
+namespace minim::op {
+
+struct LeakyRelu {
+  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::off_zero}};
+  static constexpr size_t arity = 1;
+  static constexpr Saves saves{.inputs = 0b1};
+  struct Attrs {
+    double negative_slope = 0.01;
+  };
+  template <class A>
+  MINIM_HD static A forward(const Attrs& a, A x) {
+    return math::select(x > A(0), x, A(a.negative_slope) * x);
+  }
+  template <class A>
+  MINIM_HD static void vjp(const Attrs& a, A g, A, A x, A* d) {
+    d[0] = g * math::select(x > A(0), A(1), A(a.negative_slope));
+  }
+};
+
+}  // namespace minim::op

@@ -1,0 +1,74 @@
+#include "minim/ops/nll_loss.h"
+
+#include "minim/ops/class_loss_struct.h"
+
+namespace minim::op {
+namespace {
+
+template <class A>
+void forward_in(OpArgs& args) {
+  const auto& attrs = args.attrs.as<NllLoss::Attrs>();
+  const Arg& x = args.in[0];
+  const int last = x.shape.rank() - 1;
+  const Indices target(args.in[1]);
+  target.check("nll_loss", "target", x.shape[last], attrs.ignore_index);
+  Scratch<A> losses{size_t(target.size())};
+  for (Index r = 0; r < target.size(); ++r) {
+    A buffer = 0, *loss = &losses[size_t(r)];
+    *loss = 0;
+    if (target[r] == attrs.ignore_index) continue;
+    const Index at =
+        offset_of(r, leading(x.shape, 1), leading(x.strides, 1)) + target[r] * x.strides[last];
+    *loss = -*load_run(advance(x.data, x.dtype, at), x.dtype, 1, 1, &buffer);
+  }
+  store_class_loss(args.out[0], attrs.reduction, losses.data(), target.size(),
+                   target.counted(attrs.ignore_index));
+}
+
+template <class A>
+void backward_in(OpArgs& args) {
+  const auto& attrs = args.attrs.as<NllLoss::Attrs>();
+  const Arg& to = args.grad_in[0];
+  const Indices target(args.in[1]);
+  const Index classes = to.shape[to.shape.rank() - 1];
+  const A valid = A(target.counted(attrs.ignore_index));
+  fill_zero(to);
+  for (Index r = 0; r < target.size(); ++r) {
+    if (target[r] == attrs.ignore_index) continue;
+    const A d = -class_loss_slope(args.grad_out[0], attrs.reduction, r, valid);
+    store_run(advance(to.data, to.dtype, r * classes + target[r]), to.dtype, 1, 1, &d);
+  }
+}
+
+}  // namespace
+
+void NllLoss::infer(OpArgs& args) {
+  infer_class_loss(args, args.attrs.as<Attrs>().reduction, "nll_loss", "log-probabilities");
+}
+
+void NllLoss::forward(OpArgs& args) {
+  compute_in(args.dtype) == Compute::f64 ? forward_in<double>(args) : forward_in<float>(args);
+}
+
+void NllLoss::backward(OpArgs& args) {
+  compute_in(args.dtype) == Compute::f64 ? backward_in<double>(args) : backward_in<float>(args);
+}
+
+std::vector<Example> NllLoss::examples() {
+  std::vector<Example> list;
+  auto add = [&](const Shape& target, Index classes, Attrs attrs) {
+    Shape x = target;
+    x.push_back(classes);
+    list.push_back({{x, target}, minim::Attrs(attrs), classes});
+  };
+  for (Reduction reduction : {Reduction::mean, Reduction::sum, Reduction::none}) {
+    add({4}, 5, {-100, reduction});
+    add({6}, 3, {1, reduction});  // class 1 is ignored
+    add({0}, 4, {-100, reduction});
+  }
+  add({2, 3}, 7, {});
+  add({}, 3, {});  // one position
+  return list;
+}
+
+}  // namespace minim::op

@@ -1,0 +1,59 @@
+// x / max(norm(x), eps) along an axis, with the p-norm of norm.h, which neither overflows nor
+// vanishes. A zero vector stays 0, and its gradient is 0 as that of its norm is: the slope 1 / eps
+// beside it would leave f16.
+// @throws Error unless p > 0.
+#pragma once
+#include "minim/ops/norm.h"
+
+namespace minim::op {
+
+struct Normalize {
+  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::off_zero}};
+  static constexpr std::array outputs{Along::row};
+  static constexpr Saves saves{.inputs = 0b1};
+  struct Attrs {
+    double p = 2;
+    Index dim = 1;
+    double eps = 1e-12;
+  };
+  static uint32_t axes(const Attrs& attrs, int rank) {
+    return uint32_t{1} << normalize_axis(attrs.dim, rank, "normalize");
+  }
+  static void check(OpArgs& args) { Norm::check_order(args.attrs.as<Attrs>().p, "normalize"); }
+
+  template <class A, class Lane>
+  MINIM_HD static void forward(Lane lane, const Attrs& attrs, const A* const* x, A* const* y) {
+    const A *row = x[0], norm = Norm::value(lane, attrs.p, row);
+    const A by = norm < A(attrs.eps) ? A(attrs.eps) : norm;
+    A* to = y[0];
+    lane.each([=](Index j) { to[j] = row[j] / by; });
+  }
+  template <class A, class Lane>
+  MINIM_HD static void vjp(Lane lane, const Attrs& attrs, const A* const* x, const A* const*,
+                           const A* const* g, A* const* d) {
+    const A *row = x[0], *from = g[0], norm = Norm::value(lane, attrs.p, row), eps = A(attrs.eps);
+    A* to = d[0];
+    if (norm == A(0)) return lane.each([=](Index j) { to[j] = A(0); });
+    if (norm < eps) return lane.each([=](Index j) { to[j] = from[j] / eps; });
+    const A dot = lane.template sum<A>([=](Index j) { return from[j] * (row[j] / norm); });
+    const auto by = Norm::slope(lane, attrs.p, row);
+    lane.each([=](Index j) { to[j] = (from[j] - dot * by(j)) / norm; });
+  }
+  static std::vector<Example> examples() {
+    std::vector<Example> list;
+    auto add = [&](const Shape& x, const Attrs& attrs) {
+      list.push_back({{x}, minim::Attrs(attrs), 0});
+    };
+    for (double p : {2.0, 1.0, 3.0, std::numeric_limits<double>::infinity()}) {
+      add({3, 5}, {.p = p});
+      add({2, 3, 4}, {.p = p, .dim = 0});
+    }
+    add({37}, {.dim = 0});
+    add({2, 3, 4}, {.dim = -1, .eps = 2.5});  // some rows are shorter than eps
+    add({2, 3}, {.eps = 100});
+    add({0, 3}, {});
+    return list;
+  }
+};
+
+}  // namespace minim::op

@@ -1,0 +1,35 @@
+// log(1 + e^(beta x)) / beta, without overflow; x itself where beta x > threshold, as in PyTorch
+#pragma once
+#include "minim/ops/op_struct.h"
+
+namespace minim::op {
+
+struct Softplus {
+  static constexpr std::array operands{Operand{"x"}};
+  static constexpr size_t arity = 1;
+  static constexpr Saves saves{.inputs = 0b1};
+  struct Attrs {
+    double beta = 1, threshold = 20;
+  };
+  template <class A>
+  MINIM_HD static A forward(const Attrs& a, A x) {
+    const A z = A(a.beta) * x;
+    const A soft =
+        (math::select(z > A(0), z, A(0)) + math::log1p(math::exp(-math::fabs(z)))) / A(a.beta);
+    return math::select(z > A(a.threshold), x, soft);
+  }
+  template <class A>
+  MINIM_HD static void vjp(const Attrs& a, A g, A, A x, A* d) {
+    const A z = A(a.beta) * x;
+    d[0] = g * math::select(z > A(a.threshold), A(1), math::sigmoid(z));
+  }
+  static std::vector<Example> examples() {
+    std::vector<Example> list;
+    for (const Attrs& attrs : {Attrs{}, Attrs{.beta = 2.5, .threshold = 4}})
+      for (const Shape& s : {Shape{}, Shape{0}, Shape{37}, Shape{2, 3, 4}})
+        list.push_back({{s}, minim::Attrs(attrs)});
+    return list;
+  }
+};
+
+}  // namespace minim::op
