@@ -1,5 +1,7 @@
 #include "minim/ops/composite.h"
 
+#include "minim/autograd/node.h"
+
 namespace minim {
 
 /// Halves, so that an element is copied log2(n) times.
@@ -17,6 +19,59 @@ Tensor cat(std::initializer_list<Tensor> tensors, Index axis) {
 Tensor to_saturated(const Tensor& x, DType dtype) {
   const double most = info(dtype).max;
   return most < info(x.dtype()).max ? clamp(x, {.lo = -most, .hi = most}).to(dtype) : x.to(dtype);
+}
+
+Tensor stack(std::span<const Tensor> tensors, Index axis) {
+  if (tensors.empty()) fail("[stack] at least one tensor is needed");
+  const int at = normalize_axis(axis, tensors[0].rank() + 1, "stack");
+  std::vector<Tensor> slices;
+  for (const Tensor& x : tensors) {
+    if (!(x.shape() == tensors[0].shape()))
+      fail("[stack] shapes ", tensors[0].shape(), " and ", x.shape(), " differ");
+    slices.push_back(x.unsqueeze(at));
+  }
+  return cat(slices, at);
+}
+
+Tensor stack(std::initializer_list<Tensor> tensors, Index axis) {
+  return stack(std::span(tensors.begin(), tensors.size()), axis);
+}
+
+std::vector<Tensor> split(const Tensor& x, Index size, Index axis) {
+  const Index n = x.size(axis);
+  if (size < 1) fail("[split] a size must be 1 or more, not ", size);
+  std::vector<Index> sizes(size_t(n / size), size);
+  if (n % size != 0 || n == 0) sizes.push_back(n % size);
+  return split(x, sizes, axis);
+}
+
+std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, Index axis) {
+  const Index n = x.size(axis);
+  Index at = 0;
+  std::vector<Tensor> parts;
+  for (Index size : sizes) {
+    if (size < 0 || size > n - at)
+      fail("[split] size ", size, " from ", at, " on leaves axis ", axis, " of ", x.shape(),
+           "; the sizes must add up to ", n);
+    parts.push_back(x.slice(axis, at, at + size));
+    at += size;
+  }
+  if (at != n)
+    fail("[split] the sizes add up to ", at, ", axis ", axis, " of ", x.shape(), " has ", n);
+  return parts;
+}
+
+Tensor batch_norm_update(const Tensor& x, Tensor running_mean, Tensor running_var,
+                         const Tensor& weight, const Tensor& bias, const BatchNormUpdate& attrs) {
+  const std::vector<Tensor> out =
+      call(Op::batch_norm, std::array{x, Tensor(), Tensor(), weight, bias},
+           Attrs(op::BatchNorm::Attrs{attrs.eps}));
+  if (x.numel() == 0) return out[0];
+  NoGrad no_recording;
+  const double n = double(x.numel() / x.size(1)), m = attrs.momentum;
+  running_mean.mul_(1 - m).add_(out[1] * m);
+  running_var.mul_(1 - m).add_(out[2] * (m * n / (n - 1)));
+  return out[0];
 }
 
 CountedLoss cross_entropy_counted(const Tensor& logits, const Tensor& target,

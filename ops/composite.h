@@ -15,6 +15,23 @@ Tensor cat(std::initializer_list<Tensor> tensors, Index axis = 0);
 /// x in another floating dtype, with what is too large for it at its largest value instead of inf
 /// or NaN; NaN stays NaN.
 Tensor to_saturated(const Tensor& x, DType dtype);
+/// Tensors of one shape, one after the other along a new axis. @throws Error as cat does.
+Tensor stack(std::span<const Tensor> tensors, Index axis = 0);
+Tensor stack(std::initializer_list<Tensor> tensors, Index axis = 0);
+
+/// Views of x, one after the other along an axis, of `size` elements each; the last may be shorter.
+std::vector<Tensor> split(const Tensor& x, Index size, Index axis = 0);
+/// Of the given sizes. @throws Error unless they add up to the axis.
+std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, Index axis = 0);
+
+struct BatchNormUpdate {
+  double momentum = 0.1, eps = 1e-5;
+};
+/// batch_norm with the statistics of the batch, for training; moves the running ones in place:
+/// running += momentum * (batch - running), with the batch's unbiased variance, as PyTorch does.
+Tensor batch_norm_update(const Tensor& x, Tensor running_mean, Tensor running_var,
+                         const Tensor& weight = {}, const Tensor& bias = {},
+                         const BatchNormUpdate& attrs = {});
 
 struct CountedLoss {
   Tensor loss;

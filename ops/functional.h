@@ -76,8 +76,9 @@ auto call_with(const OpRow& row, Ps&&... params) {
   auto name(detail::Param<G, 0> a, detail::Param<G, 1> b = detail::absent<G, 1>(), \
             detail::Param<G, 2> c = detail::absent<G, 2>(),                        \
             detail::Param<G, 3> d = detail::absent<G, 3>(),                        \
-            detail::Param<G, 4> e = detail::absent<G, 4>()) {                      \
-    return detail::call_with<G>(Op::name, a, b, c, d, e);                          \
+            detail::Param<G, 4> e = detail::absent<G, 4>(),                        \
+            detail::Param<G, 5> f = detail::absent<G, 5>()) {                      \
+    return detail::call_with<G>(Op::name, a, b, c, d, e, f);                       \
   }
 #include "minim/ops/ops.def"
 #undef OP

@@ -16,6 +16,7 @@ class Indices {
   }
   Index size() const { return shape_.numel(); }
   Index operator[](Index i) const { return values_[size_t(i)]; }
+  const Index* data() const { return values_.data(); }
 
   /// @throws Error naming the op, the value, its position and the valid range unless each is in [0,
   /// n) or is `also`.

@@ -12,7 +12,7 @@ layers=(
   'ops       ops/*'
   'autograd  autograd/*'
   'amp       amp/*'
-  'ops/call  ops/call.* ops/functional.* ops/composite.* ops/methods.*'
+  'ops/call  ops/call.* ops/functional.* ops/composite.* ops/einsum.* ops/methods.*'
   'optim     optim/*'
   'models    models/*'
   'minim.h   minim.h'

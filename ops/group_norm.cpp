@@ -1,0 +1,43 @@
+#include "minim/ops/group_norm.h"
+
+#include "minim/ops/channel_norm.h"
+
+namespace minim::op {
+namespace {
+
+ChannelNorm norm_of(OpArgs& args) {
+  const auto& attrs = args.attrs.as<GroupNorm::Attrs>();
+  const Shape& x = args.in[0].shape;
+  return {args, x[0] * attrs.groups, x[1] / attrs.groups, true, attrs.eps, 1};
+}
+
+}  // namespace
+
+void GroupNorm::infer(OpArgs& args) {
+  const Index channels = check_channels(args, operands, 1, "group_norm");
+  const Index groups = args.attrs.as<Attrs>().groups;
+  if (groups < 1 || channels % groups != 0)
+    fail("[group_norm] ", groups, " groups do not divide the ", channels, " channels of x ",
+         args.in[0].shape);
+  args.out[0].shape = args.in[0].shape;
+  args.out[1].shape = args.out[2].shape = {args.in[0].shape[0], groups};
+}
+
+void GroupNorm::forward(OpArgs& args) { norm_of(args).forward(); }
+void GroupNorm::backward(OpArgs& args) { norm_of(args).backward(); }
+
+std::vector<Example> GroupNorm::examples() {
+  std::vector<Example> list;
+  const Shape none{-1};
+  auto add = [&](const Shape& x, Index groups, const Shape& weight, const Shape& bias) {
+    list.push_back({{x, weight, bias}, minim::Attrs(Attrs{groups}), 0});
+  };
+  add({2, 4, 3}, 2, {4}, {4});
+  add({3, 6}, 2, {6}, none);
+  add({2, 3, 2, 4}, 1, none, {3});
+  add({2, 3, 5}, 3, none, none);
+  add({0, 4, 3}, 2, {4}, {4});
+  return list;
+}
+
+}  // namespace minim::op

@@ -1,0 +1,76 @@
+#include "minim/ops/rope.h"
+
+#include <cmath>
+
+#include "minim/ops/matrix.h"
+
+namespace minim::op {
+namespace {
+
+/// Turns every pair of `from` by its angle times `sign`.
+template <class A>
+void turn(const OpArgs& args, const Arg& from, const Arg& to, double sign) {
+  const auto& attrs = args.attrs.as<Rope::Attrs>();
+  const int rank = to.shape.rank();
+  const Index length = to.shape[rank - 2], width = to.shape[rank - 1], half = width / 2;
+  const Shape across = leading(to.shape, 1);
+  const Strides steps = leading(from.strides, 1);
+  Scratch<A> table(size_t(length * width));  // of each position: cosines, then sines
+  parallel_for(length, 64, [&](Index begin, Index end) {
+    for (Index t = begin; t < end; ++t)
+      for (Index i = 0; i < half; ++i) {
+        const double frequency = std::pow(attrs.theta, -2.0 * double(i) / double(width));
+        const double angle = double(attrs.offset + t) * frequency;
+        table[size_t(t * width + i)] = A(std::cos(angle));
+        table[size_t(t * width + half + i)] = A(sign * std::sin(angle));
+      }
+  });
+  parallel_for(across.numel(), std::max<Index>(1, 4096 / std::max<Index>(1, width)),
+               [&](Index begin, Index end) {
+                 Scratch<A> memory(2 * size_t(width));
+                 A* y = memory.data() + width;
+                 for (Index r = begin; r < end; ++r) {
+                   const A *cosine = table.data() + r % length * width, *sine = cosine + half;
+                   const void* row = advance(from.data, from.dtype, offset_of(r, across, steps));
+                   const A* x =
+                       load_run(row, from.dtype, from.strides[rank - 1], width, memory.data());
+                   for (Index i = 0; i < half; ++i) {
+                     y[i] = x[i] * cosine[i] - x[i + half] * sine[i];
+                     y[i + half] = x[i + half] * cosine[i] + x[i] * sine[i];
+                   }
+                   store_run(advance(to.data, to.dtype, r * width), to.dtype, 1, width, y);
+                 }
+               });
+}
+
+void turn_in(const OpArgs& args, const Arg& from, const Arg& to, double sign) {
+  compute_in(args.dtype) == Compute::f64 ? turn<double>(args, from, to, sign)
+                                         : turn<float>(args, from, to, sign);
+}
+
+}  // namespace
+
+void Rope::infer(OpArgs& args) {
+  const Shape& x = args.in[0].shape;
+  if (x.rank() < 2 || x[x.rank() - 1] % 2 != 0)
+    fail("[rope] x ", x, " must be (..., positions, width) with an even width");
+  if (const double theta = args.attrs.as<Attrs>().theta; !(theta > 0))
+    fail("[rope] theta must be positive, not ", theta);
+  args.out[0].shape = x;
+}
+
+void Rope::forward(OpArgs& args) { turn_in(args, args.in[0], args.out[0], 1); }
+void Rope::backward(OpArgs& args) { turn_in(args, args.grad_out[0], args.grad_in[0], -1); }
+
+std::vector<Example> Rope::examples() {
+  std::vector<Example> list;
+  auto add = [&](const Shape& x, Attrs attrs) { list.push_back({{x}, minim::Attrs(attrs), 0}); };
+  add({3, 4}, {});
+  add({1, 2}, {.theta = 10000, .offset = 5});
+  add({2, 3, 5, 6}, {.theta = 500000, .offset = 100});
+  add({2, 0, 4}, {});
+  add({3, 0}, {});
+  return list;
+}
+
+}  // namespace minim::op
