@@ -20,6 +20,7 @@ const GPTConfig& checked(const GPTConfig& c) {
 
 GPTBlock::GPTBlock(const GPTConfig& c)
     : heads_(c.heads),
+      kernel_(c.attention),
       norm1_(c.embd, c.bias),
       norm2_(c.embd, c.bias),
       qkv_(c.embd, 3 * c.embd, c.bias),
@@ -46,7 +47,8 @@ Tensor GPTBlock::attention(const Tensor& x) const {
         .reshape({batch, time, heads_, width / heads_})
         .transpose(1, 2);
   };
-  Tensor y = scaled_dot_product_attention(part(0), part(1), part(2), {}, {.causal = true});
+  Tensor y = scaled_dot_product_attention(part(0), part(1), part(2), {},
+                                          {.causal = true, .kernel = kernel_});
   return attention_out_(y.transpose(1, 2).reshape({batch, time, width}));
 }
 

@@ -4,14 +4,16 @@
 #include <deque>
 
 #include "minim/models/layers.h"
+#include "minim/ops/scaled_dot_product_attention.h"
 
 namespace minim::models {
 
 struct GPTConfig {
   Index vocab = 256, block = 64, layers = 4, heads = 4, embd = 128;
   double dropout = 0;
-  bool bias = true;  ///< in linears and norms
-  bool tied = true;  ///< the head is the embedding's table
+  bool bias = true;                                    ///< in linears and norms
+  bool tied = true;                                    ///< the head is the embedding's table
+  AttentionKernel attention = AttentionKernel::fused;  ///< how, not what: no part of a model file
   friend bool operator==(const GPTConfig&, const GPTConfig&) = default;
 };
 
@@ -24,6 +26,7 @@ class GPTBlock : public Module {
  private:
   Tensor attention(const Tensor& x) const;
   Index heads_;
+  AttentionKernel kernel_;
   LayerNorm norm1_, norm2_;
   Linear qkv_, attention_out_, up_, down_;
   Dropout dropout_;

@@ -90,6 +90,12 @@ std::vector<Setting> settings_of(TrainConfig& config) {
        .help = "the output head is the token embedding",
        .negative = "untied",
        .also = {"tie-weights"}},
+      {.name = "attention",
+       .section = "model",
+       .value = &model.attention,
+       .help = "in tiles that stay in cache, or as the plain formula",
+       .choices = {"fused", "reference"},
+       .also = {"flash", "sdpa", "attn"}},
 
       {.name = "steps",
        .section = "train",

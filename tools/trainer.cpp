@@ -37,6 +37,8 @@ models::Dataset load_data(const TrainConfig::Input& in, int64_t seed) {
 std::unique_ptr<models::GPT> build_model(const TrainConfig& c, int64_t vocab) {
   generator() = {uint64_t(c.train.seed), 0};
   const TrainConfig::Model& m = c.model;
+  const auto attention =
+      m.attention == "fused" ? AttentionKernel::fused : AttentionKernel::reference;
   return std::make_unique<models::GPT>(models::GPTConfig{.vocab = vocab,
                                                          .block = m.block,
                                                          .layers = m.layers,
@@ -44,7 +46,8 @@ std::unique_ptr<models::GPT> build_model(const TrainConfig& c, int64_t vocab) {
                                                          .embd = m.embd,
                                                          .dropout = m.dropout,
                                                          .bias = m.bias,
-                                                         .tied = m.tied});
+                                                         .tied = m.tied,
+                                                         .attention = attention});
 }
 
 /// Decay on matrices and embeddings only: norms and biases have no scale to shrink towards.
