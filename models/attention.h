@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "minim/models/layers.h"
+#include "minim/ops/scaled_dot_product_attention.h"
 
 namespace minim::models {
 
@@ -24,6 +25,8 @@ struct AttentionConfig {
   Index width = 128, heads = 4;
   Index kv_heads = 0;  ///< heads of keys and values, each shared by heads / kv_heads; 0: as heads
   bool bias = true;
+  bool rope = false;  ///< rotate queries and keys by their positions
+  AttentionKernel kernel = AttentionKernel::fused;
   Index capacity = 0;  ///< the most tokens that a cache must hold
 };
 

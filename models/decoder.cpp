@@ -1,6 +1,7 @@
 #include "minim/models/decoder.h"
 
 #include "minim/models/gpt.h"
+#include "minim/models/llama.h"
 #include "minim/ops/functional.h"
 
 namespace minim::models {
@@ -14,10 +15,10 @@ template <class Model>
 std::unique_ptr<Decoder> make(const DecoderConfig& config) {
   return std::make_unique<Model>(config);
 }
-constexpr FamilyRow kFamilies[] = {{"gpt", make<GPT>}};
+constexpr FamilyRow kFamilies[] = {{"gpt", make<GPT>}, {"llama", make<Llama>}};
 
 const DecoderConfig& checked(const DecoderConfig& c) {
-  if (c.vocab < 1 || c.block < 1 || c.layers < 1 || c.heads < 1 || c.embd < 1)
+  if (c.vocab < 1 || c.block < 1 || c.layers < 1 || c.heads < 1 || c.embd < 1 || c.kv_heads < 0)
     fail("a Transformer needs positive sizes: vocab ", c.vocab, ", block ", c.block, ", layers ",
          c.layers, ", heads ", c.heads, ", embd ", c.embd);
   if (c.embd % c.heads != 0)
@@ -33,7 +34,7 @@ const char* name_of(Family family) { return kFamilies[size_t(family)].name; }
 Family family_named(std::string_view name) {
   for (size_t i = 0; i < std::size(kFamilies); ++i)
     if (name == kFamilies[i].name) return Family(i);
-  fail("there is no model '", name, "'; known: gpt");
+  fail("there is no model '", name, "'; known: gpt llama");
 }
 
 std::unique_ptr<Decoder> make_decoder(const DecoderConfig& config) {
@@ -51,9 +52,13 @@ void Decoder::finish() {
 }
 
 AttentionConfig Decoder::attention_config() const {
+  const bool llama = config_.family == Family::llama;
   return {.width = config_.embd,
           .heads = config_.heads,
-          .bias = config_.bias,
+          .kv_heads = llama ? config_.kv_heads : 0,
+          .bias = config_.bias && !llama,
+          .rope = llama,
+          .kernel = config_.attention,
           .capacity = config_.block};
 }
 

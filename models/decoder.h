@@ -8,7 +8,7 @@
 
 namespace minim::models {
 
-enum class Family : uint8_t { gpt };
+enum class Family : uint8_t { gpt, llama };
 const char* name_of(Family family);
 /// @throws Error naming those there are.
 Family family_named(std::string_view name);
@@ -16,9 +16,11 @@ Family family_named(std::string_view name);
 struct DecoderConfig {
   Index vocab = 256, block = 64, layers = 4, heads = 4, embd = 128;
   double dropout = 0;
-  bool bias = true;  ///< in linears and norms
+  bool bias = true;  ///< GPT: in linears and norms; a Llama has none
   bool tied = true;  ///< the head is the embedding's table
   Family family = Family::gpt;
+  Index kv_heads = 0;  ///< Llama: heads of keys and values; 0: as heads
+  AttentionKernel attention = AttentionKernel::fused;  ///< how, not what: no part of a model file
   friend bool operator==(const DecoderConfig&, const DecoderConfig&) = default;
 };
 

@@ -38,6 +38,11 @@ Tensor LayerNorm::operator()(const Tensor& x) const {
   return layer_norm(x, weight, bias, {.eps = eps});
 }
 
+RMSNorm::RMSNorm(Index width, double e) : weight(weights({width}, 1)), eps(e) {
+  parameter("weight", weight);
+}
+Tensor RMSNorm::operator()(const Tensor& x) const { return rms_norm(x, weight, {.eps = eps}); }
+
 Dropout::Dropout(double probability) : p(probability) {
   if (!(p >= 0 && p < 1)) fail("dropout must be in [0, 1), not ", p);
 }

@@ -30,6 +30,15 @@ class LayerNorm : public Module {
   double eps;
 };
 
+/// x / rms(x) over the last axis (Zhang and Sennrich, 2019), with gain.
+class RMSNorm : public Module {
+ public:
+  explicit RMSNorm(Index width, double eps = 1e-6);
+  Tensor operator()(const Tensor& x) const;
+  Tensor weight;
+  double eps;
+};
+
 class Dropout : public Module {
  public:
   explicit Dropout(double p);

@@ -14,13 +14,17 @@ using nlohmann::json;
 constexpr const char* kFormat = "minim-gpt";
 
 json config_to_json(const DecoderConfig& c) {
-  return {{"vocab", c.vocab}, {"block", c.block},     {"layers", c.layers}, {"heads", c.heads},
-          {"embd", c.embd},   {"dropout", c.dropout}, {"bias", c.bias},     {"tied", c.tied}};
+  return {{"vocab", c.vocab},      {"block", c.block}, {"layers", c.layers},
+          {"heads", c.heads},      {"embd", c.embd},   {"dropout", c.dropout},
+          {"bias", c.bias},        {"tied", c.tied},   {"model", name_of(c.family)},
+          {"kv_heads", c.kv_heads}};
 }
 
 DecoderConfig config_from_json(const json& j) {
-  return {j.at("vocab"), j.at("block"),   j.at("layers"), j.at("heads"),
-          j.at("embd"),  j.at("dropout"), j.at("bias"),   j.at("tied")};
+  return {j.at("vocab"),   j.at("block"), j.at("layers"),
+          j.at("heads"),   j.at("embd"),  j.at("dropout"),
+          j.at("bias"),    j.at("tied"),  family_named(j.at("model").get<std::string>()),
+          j.at("kv_heads")};
 }
 
 std::filesystem::path file_in(const std::filesystem::path& path) {

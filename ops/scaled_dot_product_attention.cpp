@@ -1,74 +1,36 @@
-#include "minim/ops/scaled_dot_product_attention.h"
+#include "minim/ops/attention.h"
 
-#include <cmath>
-#include <limits>
-
-#include "minim/ops/matrix.h"
+#include <tuple>
 
 namespace minim::op {
 namespace {
 
 using Attention = ScaledDotProductAttention;
 
-struct Sizes {
-  Shape batch;
-  Index heads, queries, keys, width, value_width;
-  double scale;
-
-  explicit Sizes(const OpArgs& args) : batch(leading(args.in[0].shape, 2)), heads(batch.numel()) {
-    auto last = [&](int k, int i) { return args.in[k].shape[args.in[k].shape.rank() - i]; };
-    queries = last(0, 2), keys = last(1, 2), width = last(0, 1), value_width = last(2, 1);
-    scale = args.attrs.as<Attention::Attrs>().scale;
-    if (scale == 0) scale = 1 / std::sqrt(double(std::max<Index>(1, width)));
-  }
-};
-
 void product(Index m, Index n, Index k, double alpha, const MatrixRef& a, const MatrixRef& b,
-             void* c, DType c_dtype) {
+             void* c, DType c_dtype, bool add = false) {
   GemmArgs g;
   g.m = m, g.n = n, g.k = k;
   g.a = a, g.b = b;
   g.c = c, g.c_dtype = c_dtype, g.c_row_stride = n;
-  g.alpha = alpha;
+  g.alpha = alpha, g.accumulate = add;
   gemm(g);
 }
 
-/// Which keys a query may attend to, all masks taken together.
-class Visible {
- public:
-  explicit Visible(const OpArgs& args)
-      : causal_(args.attrs.as<Attention::Attrs>().causal), shape_(args.out[1].shape) {
-    if (!args.in[3].defined) return;
-    mask_ = static_cast<const bool*>(args.in[3].data);
-    strides_ = broadcast_strides(args.in[3].shape, args.in[3].strides, shape_);
-  }
-  /// Fills `visible`, one per key, for row r of all queries; false when there is none.
-  bool row(Index r, std::span<bool> visible) const {
-    const int rank = shape_.rank();
-    const Index keys = shape_[rank - 1], query = r % shape_[rank - 2];
-    const bool* mask =
-        mask_ ? mask_ + offset_of(r, leading(shape_, 1), leading(strides_, 1)) : nullptr;
-    const Index step = mask_ ? strides_[rank - 1] : 0;
-    bool any = false;
-    for (Index j = 0; j < keys; ++j) {
-      visible[size_t(j)] = (!causal_ || j <= query) && (!mask || mask[j * step]);
-      any |= visible[size_t(j)];
-    }
-    return any;
-  }
-
- private:
-  bool causal_;
-  Shape shape_;
-  const bool* mask_ = nullptr;
-  Strides strides_;
-};
-
-/// Turns a row of scores into probabilities; keys that are not visible get 0, whatever their score.
 template <class A>
-void masked_softmax(A* row, Index n, const bool* visible) {
+void store(const A* from, Index n, Index index, const Arg& to) {
+  if (to.data) store_run(advance(to.data, to.dtype, index * n), to.dtype, 1, n, from);
+}
+
+/// Row `query` of a head's scores becomes probabilities; keys that it does not see get 0, whatever
+/// their score.
+template <class A>
+void masked_softmax(const AttentionCall& call, Index head, Index query, A* row) {
   constexpr A kNever = -std::numeric_limits<A>::infinity();
-  for (Index j = 0; j < n; ++j) row[j] = visible[j] ? row[j] : kNever;
+  const Index n = call.keys, seen = call.seen_before(query + 1);
+  const bool any = call.masked() ? call.hide(head * call.queries + query, 0, seen, row) : seen > 0;
+  if (!any) return std::fill_n(row, n, A(0)), void();
+  std::fill(row + seen, row + n, kNever);
   const A largest = max16<A>(n, [=](Index j) { return row[j]; });
 #pragma GCC ivdep
   for (Index j = 0; j < n; ++j) row[j] = math::exp(row[j] - largest);
@@ -76,29 +38,36 @@ void masked_softmax(A* row, Index n, const bool* visible) {
   for (Index j = 0; j < n; ++j) row[j] /= total;
 }
 
+/// A head's probabilities after dropout, in `to` unless there is none.
+template <class A>
+MatrixRef dropped(const AttentionCall& c, Index head, const A* p, A* to) {
+  if (c.attrs.dropout > 0) {
+    std::copy(p, p + c.queries * c.keys, to);
+    for (Index i = 0; i < c.queries; ++i) c.drop(head * c.queries + i, 0, c.keys, to + i * c.keys);
+    p = to;
+  }
+  return {p, dtype_for<A>(), c.keys, 1};
+}
+Index room_for_dropped(const AttentionCall& c) {
+  return c.attrs.dropout > 0 ? c.queries * c.keys : 0;
+}
+
 template <class A>
 void forward_in(OpArgs& args) {
-  const Sizes s(args);
-  const Matrices q(args.in[0], s.batch), k(args.in[1], s.batch), v(args.in[2], s.batch),
-      out(args.out[0], s.batch);
-  const Visible visible(args);
+  const AttentionCall c(args);
+  const Matrices out(args.out[0], leading(args.out[0].shape, 2));
   A* all = static_cast<A*>(args.out[1].data);
-  parallel_for(s.heads, 1, [&](Index begin, Index end) {
+  parallel_for(c.heads, 1, [&](Index begin, Index end) {
+    const Scratch<A> copy(size_t(room_for_dropped(c)));
     for (Index h = begin; h < end; ++h) {
-      A* scores = all + h * s.queries * s.keys;
-      product(s.queries, s.keys, s.width, s.scale, q[h], transposed(k[h]), scores, dtype_for<A>());
-      parallel_for(s.queries, 16, [&](Index first, Index last) {
-        Scratch<bool> seen{size_t(s.keys)};
-        for (Index i = first; i < last; ++i) {
-          A* row = scores + i * s.keys;
-          if (visible.row(h * s.queries + i, {seen.data(), size_t(s.keys)}))
-            masked_softmax(row, s.keys, seen.data());
-          else
-            std::fill(row, row + s.keys, A(0));
-        }
+      A* scores = all + h * c.queries * c.keys;
+      product(c.queries, c.keys, c.width, c.scale, c.q[h], transposed(c.k[h / c.group]), scores,
+              dtype_for<A>());
+      parallel_for(c.queries, 16, [&](Index first, Index last) {
+        for (Index i = first; i < last; ++i) masked_softmax(c, h, i, scores + i * c.keys);
       });
-      product(s.queries, s.value_width, s.keys, 1, {scores, dtype_for<A>(), s.keys, 1}, v[h],
-              out.data(h), out.dtype());
+      product(c.queries, c.value_width, c.keys, 1, dropped(c, h, scores, copy.data()),
+              c.v[h / c.group], out.data(h), out.dtype());
     }
   });
 }
@@ -115,38 +84,51 @@ void softmax_gradient(const A* p, Index n, A* d) {
 
 template <class A>
 void backward_in(OpArgs& args) {
-  const Sizes s(args);
-  const Matrices q(args.in[0], s.batch), k(args.in[1], s.batch), v(args.in[2], s.batch),
-      g(args.grad_out[0], s.batch);
-  const Arg &dq = args.grad_in[0], &dk = args.grad_in[1], &dv = args.grad_in[2];
+  const AttentionCall c(args);
+  const Matrices g(args.grad_out[0], leading(args.in[0].shape, 2));
   const A* all = static_cast<const A*>(args.out[1].data);
-  auto head = [](const Arg& to, Index h, Index rows, Index width) {
-    return advance(to.data, to.dtype, h * rows * width);
-  };
-  parallel_for(s.heads, 1, [&](Index begin, Index end) {
-    Scratch<A> d(size_t(s.queries * s.keys));
-    for (Index h = begin; h < end; ++h) {
-      const A* p = all + h * s.queries * s.keys;
-      const MatrixRef probabilities{p, dtype_for<A>(), s.keys, 1},
-          d_scores{d.data(), dtype_for<A>(), s.keys, 1};
+  const auto [dq, dk, dv] = std::tie(args.grad_in[0], args.grad_in[1], args.grad_in[2]);
+  parallel_for(c.heads / c.group, 1, [&](Index begin, Index end) {
+    Scratch<A> d(size_t(c.queries * c.keys)), copy(size_t(room_for_dropped(c))),
+        dk_sum(size_t(c.keys * c.width)), dv_sum(size_t(c.keys * c.value_width));
+    const MatrixRef d_scores{d.data(), dtype_for<A>(), c.keys, 1};
+    for (Index h = begin * c.group; h < end * c.group; ++h) {
+      const A* p = all + h * c.queries * c.keys;
+      const Index kv = h / c.group;
+      const bool first = h % c.group == 0, last = (h + 1) % c.group == 0;
       if (dv.data)
-        product(s.keys, s.value_width, s.queries, 1, transposed(probabilities), g[h],
-                head(dv, h, s.keys, s.value_width), dv.dtype);
-      if (!dq.data && !dk.data) continue;
-      product(s.queries, s.keys, s.value_width, 1, g[h], transposed(v[h]), d.data(),
+        product(c.keys, c.value_width, c.queries, 1, transposed(dropped(c, h, p, copy.data())),
+                g[h], dv_sum.data(), dtype_for<A>(), !first);
+      product(c.queries, c.keys, c.value_width, 1, g[h], transposed(c.v[kv]), d.data(),
               dtype_for<A>());
-      parallel_for(s.queries, 16, [&](Index first, Index last) {
-        for (Index i = first; i < last; ++i)
-          softmax_gradient(p + i * s.keys, s.keys, d.data() + i * s.keys);
+      parallel_for(c.queries, 16, [&](Index begin_row, Index end_row) {
+        for (Index i = begin_row; i < end_row; ++i) {
+          c.drop(h * c.queries + i, 0, c.keys, d.data() + i * c.keys);
+          softmax_gradient(p + i * c.keys, c.keys, d.data() + i * c.keys);
+        }
       });
       if (dq.data)
-        product(s.queries, s.width, s.keys, s.scale, d_scores, k[h],
-                head(dq, h, s.queries, s.width), dq.dtype);
+        product(c.queries, c.width, c.keys, c.scale, d_scores, c.k[kv],
+                advance(dq.data, dq.dtype, h * c.queries * c.width), dq.dtype);
       if (dk.data)
-        product(s.keys, s.width, s.queries, s.scale, transposed(d_scores), q[h],
-                head(dk, h, s.keys, s.width), dk.dtype);
+        product(c.keys, c.width, c.queries, c.scale, transposed(d_scores), c.q[h], dk_sum.data(),
+                dtype_for<A>(), !first);
+      if (last) {
+        store(dk_sum.data(), c.keys * c.width, kv, dk);
+        store(dv_sum.data(), c.keys * c.value_width, kv, dv);
+      }
     }
   });
+}
+
+using ByKernel = Kernel[2];
+constexpr ByKernel kForward[] = {{fused_attention<float>, forward_in<float>},
+                                 {fused_attention<double>, forward_in<double>}};
+constexpr ByKernel kBackward[] = {{fused_attention_backward<float>, backward_in<float>},
+                                  {fused_attention_backward<double>, backward_in<double>}};
+void run(const ByKernel* kernels, OpArgs& args) {
+  kernels[compute_in(args.dtype) == Compute::f64][size_t(args.attrs.as<Attention::Attrs>().kernel)](
+      args);
 }
 
 }  // namespace
@@ -159,13 +141,21 @@ void ScaledDotProductAttention::infer(OpArgs& args) {
            name_of(args.in[i].dtype), args.in[i].shape,
            "; it takes floating operands: convert with .to()");
   const int rank = q.rank();
-  const bool fit = rank >= 2 && k.rank() == rank && v.rank() == rank &&
-                   leading(q, 2) == leading(k, 2) && leading(k, 1) == leading(v, 1) &&
-                   q[rank - 1] == k[rank - 1];
-  if (!fit)
+  auto fit = [&] {
+    if (rank < 2 || k.rank() != rank || leading(k, 1) != leading(v, 1) ||
+        q[rank - 1] != k[rank - 1])
+      return false;
+    if (leading(q, 2) == leading(k, 2)) return true;
+    return rank > 2 && leading(q, 3) == leading(k, 3) && k[rank - 3] > 0 &&
+           q[rank - 3] % k[rank - 3] == 0;
+  };
+  if (!fit())
     fail("[scaled_dot_product_attention] q ", q, ", k ", k, " and v ", v,
          " do not fit: they are (..., Tq, D), (..., Tk, D) and (..., Tk, Dv) with the same leading "
-         "sizes");
+         "sizes, but for heads, the last of these, of which k and v may have a divisor of q's");
+  const Attrs& attrs = args.attrs.as<Attrs>();
+  if (!(attrs.dropout >= 0 && attrs.dropout < 1))
+    fail("[scaled_dot_product_attention] dropout must be in [0, 1), not ", attrs.dropout);
   Shape scores = leading(q, 1);
   scores.push_back(k[rank - 2]);
   if (const Shape& mask = args.in[3].shape; args.in[3].defined)
@@ -174,15 +164,11 @@ void ScaledDotProductAttention::infer(OpArgs& args) {
   args.out[0].shape = leading(q, 1);
   args.out[0].shape.push_back(v[rank - 1]);
   args.out[1].shape = scores;
+  if (attrs.kernel == AttentionKernel::fused) args.out[1].shape[rank - 1] = 2;
 }
 
-void ScaledDotProductAttention::forward(OpArgs& args) {
-  compute_in(args.dtype) == Compute::f64 ? forward_in<double>(args) : forward_in<float>(args);
-}
-
-void ScaledDotProductAttention::backward(OpArgs& args) {
-  compute_in(args.dtype) == Compute::f64 ? backward_in<double>(args) : backward_in<float>(args);
-}
+void ScaledDotProductAttention::forward(OpArgs& args) { run(kForward, args); }
+void ScaledDotProductAttention::backward(OpArgs& args) { run(kBackward, args); }
 
 std::vector<Example> ScaledDotProductAttention::examples() {
   std::vector<Example> list;
@@ -190,13 +176,16 @@ std::vector<Example> ScaledDotProductAttention::examples() {
   auto add = [&](const Shape& q, const Shape& k, const Shape& v, const Shape& mask, Attrs attrs) {
     list.push_back({{q, k, v, mask}, minim::Attrs(attrs), 0});
   };
-  for (bool causal : {false, true})
-    for (const Shape& mask : {none, Shape{4, 4}, Shape{2, 1, 1, 4}})
-      add({2, 3, 4, 2}, {2, 3, 4, 2}, {2, 3, 4, 2}, mask, {causal, 0});
-  add({3, 2}, {5, 2}, {5, 4}, none, {false, 0.5});  // no batch, other sizes
-  add({1, 3, 2}, {1, 5, 2}, {1, 5, 1}, {3, 5}, {true, 0});
-  add({2, 3, 2}, {2, 0, 2}, {2, 0, 2}, none, {});  // no key
-  add({2, 0, 2}, {2, 3, 2}, {2, 3, 2}, none, {});  // no query
+  for (AttentionKernel kernel : {AttentionKernel::fused, AttentionKernel::reference}) {
+    for (bool causal : {false, true})
+      for (const Shape& mask : {none, Shape{4, 4}, Shape{2, 1, 1, 4}})
+        add({2, 3, 4, 2}, {2, 3, 4, 2}, {2, 3, 4, 2}, mask, {causal, 0, 0, kernel});
+    add({3, 2}, {5, 2}, {5, 4}, none, {false, 0.5, 0, kernel});  // no batch, other sizes
+    add({1, 3, 2}, {1, 5, 2}, {1, 5, 1}, {3, 5}, {true, 0, 0, kernel});
+    add({1, 4, 3, 2}, {1, 2, 3, 2}, {1, 2, 3, 2}, none, {true, 0, 0.5, kernel});  // grouped heads
+    add({2, 3, 2}, {2, 0, 2}, {2, 0, 2}, none, {false, 0, 0, kernel});            // no key
+    add({2, 0, 2}, {2, 3, 2}, {2, 3, 2}, none, {false, 0, 0, kernel});            // no query
+  }
   return list;
 }
 

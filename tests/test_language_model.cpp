@@ -157,25 +157,48 @@ TEST_CASE("language model: of a long prompt the end counts, from half a block to
 }
 
 TEST_CASE("language model: the cache changes no bit of a logit and no token") {
-  for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    const auto model = tiny_model();
-    model->to(dtype);
-    NoGrad no_recording;
-    const std::vector<int32_t> tokens = some_tokens(8);
-    KeyValueCache cache;
-    for (Index from = 0, to = 3; to <= 8; from = to++) {
-      Tensor x = empty({1, to - from}, DType::i64);
-      std::copy(tokens.begin() + from, tokens.begin() + to, x.span<int64_t>().begin());
-      const std::vector<double> cached = (*model)(x, &cache).select(1, -1).flatten().to_vector();
-      CHECK(cached == last_logits(*model, std::span(tokens).first(size_t(to))));
+  DecoderConfig llama = kTiny;
+  llama.family = Family::llama;
+  llama.kv_heads = 1;
+  for (const DecoderConfig& config : {kTiny, llama})
+    for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      CAPTURE(name_of(config.family));
+      CAPTURE(name_of(dtype));
+      const auto model = tiny_model(config);
+      model->to(dtype);
+      NoGrad no_recording;
+      const std::vector<int32_t> tokens = some_tokens(8);
+      KeyValueCache cache;
+      for (Index from = 0, to = 3; to <= 8; from = to++) {
+        Tensor x = empty({1, to - from}, DType::i64);
+        std::copy(tokens.begin() + from, tokens.begin() + to, x.span<int64_t>().begin());
+        const std::vector<double> cached = (*model)(x, &cache).select(1, -1).flatten().to_vector();
+        CHECK(cached == last_logits(*model, std::span(tokens).first(size_t(to))));
+      }
+      for (double temperature : {0.0, 1.0}) {
+        Sampling how{.count = 30, .temperature = temperature};
+        const auto with = generate(*model, {3, 1}, how);
+        how.cache = false;
+        CHECK(generate(*model, {3, 1}, how) == with);
+      }
     }
-    for (double temperature : {0.0, 1.0}) {
-      Sampling how{.count = 30, .temperature = temperature};
-      const auto with = generate(*model, {3, 1}, how);
-      how.cache = false;
-      CHECK(generate(*model, {3, 1}, how) == with);
-    }
+}
+
+TEST_CASE("language model: Llama has no biases and shares keys and values among heads") {
+  DecoderConfig config = kTiny;
+  config.family = Family::llama;
+  config.kv_heads = 1;
+  const auto model = make_decoder(config);
+  for (const auto& [name, p] : model->named_parameters()) {
+    CHECK(name.find("bias") == std::string::npos);
+    CHECK(name.find("positions") == std::string::npos);
+    if (name == "blocks.0.attn.qkv.weight") CHECK(p.shape() == Shape{16 + 2 * 8, 16});
+    if (name == "blocks.0.mlp.gate.weight") CHECK(p.shape() == Shape{64, 16});
   }
+  config.heads = 3;
+  CHECK_THROWS_WITH_AS(make_decoder(config), doctest::Contains("not divisible by heads 3"), Error);
+  config.heads = 2, config.kv_heads = 3;
+  CHECK_THROWS_WITH_AS(make_decoder(config), doctest::Contains("share 3 heads"), Error);
 }
 
 TEST_CASE("language model: a cache refuses more than the block and more than one token at a time") {

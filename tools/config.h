@@ -23,6 +23,8 @@ struct TrainConfig {
     std::int64_t layers = 2, heads = 4, embd = 64, block = 64;
     double dropout = 0;
     bool bias = true, tied = true;
+    std::string model = "gpt", attention = "fused";
+    std::int64_t kv_heads = 0;
     bool operator==(const Model&) const = default;
   } model;
   struct Train {

@@ -37,14 +37,18 @@ models::Dataset load_data(const TrainConfig::Input& in, int64_t seed) {
 std::unique_ptr<models::Decoder> build_model(const TrainConfig& c, int64_t vocab) {
   generator() = {uint64_t(c.train.seed), 0};
   const TrainConfig::Model& m = c.model;
-  return models::make_decoder(models::DecoderConfig{.vocab = vocab,
-                                                    .block = m.block,
-                                                    .layers = m.layers,
-                                                    .heads = m.heads,
-                                                    .embd = m.embd,
-                                                    .dropout = m.dropout,
-                                                    .bias = m.bias,
-                                                    .tied = m.tied});
+  return models::make_decoder(models::DecoderConfig{
+      .vocab = vocab,
+      .block = m.block,
+      .layers = m.layers,
+      .heads = m.heads,
+      .embd = m.embd,
+      .dropout = m.dropout,
+      .bias = m.bias,
+      .tied = m.tied,
+      .family = models::family_named(m.model),
+      .kv_heads = m.kv_heads,
+      .attention = m.attention == "fused" ? AttentionKernel::fused : AttentionKernel::reference});
 }
 
 /// Decay on matrices and embeddings only: norms and biases have no scale to shrink towards.
@@ -209,6 +213,8 @@ void Trainer::resume(const fs::path& dir) try {
   differ("embd", was.embd, is.embd);
   differ("bias", was.bias, is.bias);
   differ("tied", was.tied, is.tied);
+  differ("model", name_of(was.family), name_of(is.family));
+  differ("kv-heads", was.kv_heads, is.kv_heads);
   differ("precision", state.at("precision").get<std::string>(), config_.amp.precision);
   differ("optimizer", state.at("optimizer").get<std::string>(), config_.train.optimizer);
   differ("seed", state.at("seed").get<int64_t>(), config_.train.seed);

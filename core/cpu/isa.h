@@ -24,6 +24,30 @@ struct GemmKernels {
                    bool add);
 };
 
+/// What attention does with a tile of scores, rows `stride` apart; A is float or double. Of row i
+/// the first min(n, first + i) numbers count, the others become 0. Rows are worked on, and may be
+/// overwritten, up to the next multiple of 16 numbers after n.
+template <class A>
+struct AttentionKernels {
+  /// c = a b, or c += a b if `add`, as GemmKernels::multiply does, with operands as they are:
+  /// a[i * a_row + k * a_k], b[k * b_row + j], c[i * c_row + j]. n is a multiple of
+  /// GemmKernels::cols.
+  void (*multiply)(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_row, int64_t a_k,
+                   const A* b, int64_t b_row, A* c, int64_t c_row, bool add);
+  /// A step of the online softmax (Milakov and Gimelshein, 2018): `max` becomes the row's largest
+  /// number so far, s = e^(s - max), sum = sum * shrink + what was added, where shrink is e^(the
+  /// old max - max). -infinity counts for nothing, also in a row that has only that.
+  void (*softmax)(int64_t rows, int64_t n, int64_t first, A* s, int64_t stride, A* max, A* sum,
+                  A* shrink);
+  /// s = e^(s - max) * factor, by row.
+  void (*probabilities)(int64_t rows, int64_t n, int64_t first, A* s, int64_t stride, const A* max,
+                        const A* factor);
+  /// mean[i] += the sum of p d over row i; where p is 0, d does not matter.
+  void (*weigh)(int64_t rows, int64_t n, const A* p, const A* d, int64_t stride, A* mean);
+  /// d = p (d - mean), by row; where p is 0, d does not matter.
+  void (*center)(int64_t rows, int64_t n, const A* p, A* d, int64_t stride, const A* mean);
+};
+
 struct IsaKernels {
   const char* name;  ///< "base", "v3" or "v4": x86-64, x86-64-v3 (AVX2, FMA), x86-64-v4 (AVX-512)
   /// The same bits as f16 and bf16 of half.h, whatever the ISA.
@@ -33,6 +57,8 @@ struct IsaKernels {
   void (*narrow_bf16)(const float* from, uint16_t* to, int64_t n);
   GemmKernels<float> f32;
   GemmKernels<double> f64;
+  AttentionKernels<float> attention32;
+  AttentionKernels<double> attention64;
 };
 
 /// The best this CPU has, or what the environment variable MINIM_ISA names; chosen at the first

@@ -3,6 +3,8 @@
 // header: an inline function compiled here for AVX-512 could otherwise be the copy that the linker
 // keeps for everybody (tools/check_isa_symbols.sh looks for that).
 #include <cstdint>
+#include <initializer_list>
+#include <utility>
 #if defined(__FMA__) || defined(__AVX512F__)
 #include <immintrin.h>
 #endif
@@ -36,29 +38,39 @@ template <class A>
 constexpr int64_t kTileCols = kTileVectors* kLanes<A>;
 
 #if defined(__AVX512F__)
-Vector<float> multiply_add(float a, Vector<float> b, Vector<float> c) {
-  return _mm512_fmadd_ps(_mm512_set1_ps(a), b, c);
+Vector<float> multiply_add(Vector<float> a, Vector<float> b, Vector<float> c) {
+  return _mm512_fmadd_ps(a, b, c);
 }
-Vector<double> multiply_add(double a, Vector<double> b, Vector<double> c) {
-  return _mm512_fmadd_pd(_mm512_set1_pd(a), b, c);
+Vector<double> multiply_add(Vector<double> a, Vector<double> b, Vector<double> c) {
+  return _mm512_fmadd_pd(a, b, c);
 }
 #elif defined(__FMA__)
-Vector<float> multiply_add(float a, Vector<float> b, Vector<float> c) {
-  return _mm256_fmadd_ps(_mm256_set1_ps(a), b, c);
+Vector<float> multiply_add(Vector<float> a, Vector<float> b, Vector<float> c) {
+  return _mm256_fmadd_ps(a, b, c);
 }
-Vector<double> multiply_add(double a, Vector<double> b, Vector<double> c) {
-  return _mm256_fmadd_pd(_mm256_set1_pd(a), b, c);
+Vector<double> multiply_add(Vector<double> a, Vector<double> b, Vector<double> c) {
+  return _mm256_fmadd_pd(a, b, c);
 }
 #else
-template <class A>
-Vector<A> multiply_add(A a, Vector<A> b, Vector<A> c) {
+template <class V>
+V multiply_add(V a, V b, V c) {
   return a * b + c;
 }
 #endif
+template <class A>
+Vector<A> broadcast(A x) {
+  return x - Vector<A>{};
+}
+
+/// The steps, in elements, by which a tile walks through panels.
+template <class A>
+struct PanelSteps {
+  static constexpr int64_t a_row = 1, a_k = kTileRows, b_k = kTileCols<A>;
+};
 
 /// R rows of kTileCols columns of c.
-template <class A, int64_t R>
-void tile(int64_t k, const A* a, const A* b, A* c, int64_t c_stride, bool add) {
+template <class A, int64_t R, class Steps>
+void tile(Steps by, int64_t k, const A* a, const A* b, A* c, int64_t c_stride, bool add) {
   using V = VectorOf<A>;
   Vector<A> sum[R][kTileVectors];
 #pragma GCC unroll 16
@@ -66,12 +78,13 @@ void tile(int64_t k, const A* a, const A* b, A* c, int64_t c_stride, bool add) {
 #pragma GCC unroll 2
     for (int64_t v = 0; v < kTileVectors; ++v)
       sum[i][v] = add ? V::load(c + i * c_stride + v * kLanes<A>) : Vector<A>{};
-  for (int64_t n = 0; n < k; ++n, a += kTileRows, b += kTileCols<A>) {
+  for (int64_t n = 0; n < k; ++n, a += by.a_k, b += by.b_k) {
     Vector<A> b0 = V::load(b), b1 = V::load(b + kLanes<A>);
 #pragma GCC unroll 16
     for (int64_t i = 0; i < R; ++i) {
-      sum[i][0] = multiply_add(a[i], b0, sum[i][0]);
-      sum[i][1] = multiply_add(a[i], b1, sum[i][1]);
+      const Vector<A> x = broadcast(a[i * by.a_row]);
+      sum[i][0] = multiply_add(x, b0, sum[i][0]);
+      sum[i][1] = multiply_add(x, b1, sum[i][1]);
     }
   }
 #pragma GCC unroll 16
@@ -81,11 +94,12 @@ void tile(int64_t k, const A* a, const A* b, A* c, int64_t c_stride, bool add) {
       V::store(c + i * c_stride + v * kLanes<A>, sum[i][v]);
 }
 
-template <class A, int64_t R = kTileRows>
-void tile_of(int64_t rows, int64_t k, const A* a, const A* b, A* c, int64_t c_stride, bool add) {
+template <class A, class Steps, int64_t R = kTileRows>
+void tile_of(int64_t rows, Steps by, int64_t k, const A* a, const A* b, A* c, int64_t c_stride,
+             bool add) {
   if constexpr (R > 1)
-    if (rows != R) return tile_of<A, R - 1>(rows, k, a, b, c, c_stride, add);
-  tile<A, R>(k, a, b, c, c_stride, add);
+    if (rows != R) return tile_of<A, Steps, R - 1>(rows, by, k, a, b, c, c_stride, add);
+  tile<A, R>(by, k, a, b, c, c_stride, add);
 }
 
 /// A tile that reaches past the last column is computed beside c.
@@ -95,7 +109,7 @@ void narrow_tile(int64_t rows, int64_t cols, int64_t k, const A* a, const A* b, 
   A beside[kTileRows * kTileCols<A>] = {};
   for (int64_t i = 0; add && i < rows; ++i)
     for (int64_t j = 0; j < cols; ++j) beside[i * kTileCols<A> + j] = c[i * c_stride + j];
-  tile_of<A>(rows, k, a, b, beside, kTileCols<A>, add);
+  tile_of<A>(rows, PanelSteps<A>{}, k, a, b, beside, kTileCols<A>, add);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < cols; ++j) c[i * c_stride + j] = beside[i * kTileCols<A> + j];
 }
@@ -107,11 +121,20 @@ void multiply(int64_t m, int64_t n, int64_t k, const A* a, const A* b, A* c, int
     for (int64_t i = 0; i < m; i += kTileRows) {
       int64_t rows = m - i < kTileRows ? m - i : kTileRows;
       if (n - j >= kTileCols<A>)
-        tile_of<A>(rows, k, a + i * k, b + j * k, c + i * c_stride + j, c_stride, add);
+        tile_of<A>(rows, PanelSteps<A>{}, k, a + i * k, b + j * k, c + i * c_stride + j, c_stride,
+                   add);
       else
         narrow_tile<A>(rows, n - j, k, a + i * k, b + j * k, c + i * c_stride + j, c_stride, add);
     }
 }
+
+}  // namespace
+}  // namespace minim
+
+#include "minim/core/cpu/attention.inc.h"
+
+namespace minim {
+namespace {
 
 /// Interleaves lines 0..3 by 4 x 4 blocks; returns how many elements of each are done.
 int64_t transpose_four(const float* const* runs, int64_t n, int64_t width, float* panel) {
@@ -211,7 +234,9 @@ constexpr IsaKernels isa_kernels(const char* name) {
           narrow_f16,
           narrow_bf16,
           gemm_kernels<float>(),
-          gemm_kernels<double>()};
+          gemm_kernels<double>(),
+          attention_kernels<float>(),
+          attention_kernels<double>()};
 }
 
 }  // namespace

@@ -1,0 +1,177 @@
+// core/cpu/attention.inc.h -- the kernels of attention for kernels.inc.h, which includes it and
+// whose rules hold here too.
+
+namespace minim {
+namespace {
+
+/// The steps of operands that lie in memory row by row.
+struct StridedSteps {
+  int64_t a_row, a_k, b_k;
+};
+
+template <class A>
+void multiply_strided(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_row, int64_t a_k,
+                      const A* b, int64_t b_row, A* c, int64_t c_row, bool add) {
+  const StridedSteps by{a_row, a_k, b_row};
+  for (int64_t j = 0; j < n; j += kTileCols<A>)
+    for (int64_t i = 0; i < m; i += kTileRows)
+      tile_of<A>(m - i < kTileRows ? m - i : kTileRows, by, k, a + i * a_row, b + j,
+                 c + i * c_row + j, c_row, add);
+}
+
+/// math::exp for what softmax needs: x of at most about 1; 0 where the result would be subnormal.
+Vector<float> exp_of(Vector<float> x) {
+  constexpr float kRound = 0x1.8p23f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
+  const Vector<float> least = broadcast(-87.0f), y = x < least ? least : x;
+  const Vector<float> shifted = multiply_add(y, broadcast(1.44269504f), broadcast(kRound));
+  const Vector<float> n = shifted - kRound;
+  const Vector<float> r =
+      multiply_add(n, broadcast(-kLn2Low), multiply_add(n, broadcast(-kLn2High), y));
+  Vector<float> q = broadcast(0.0001991800696f);
+  for (float c : {0.001394621598f, 0.0083332651f, 0.0416662679f, 0.1666666686f, 0.5000000079f})
+    q = multiply_add(q, r, broadcast(c));
+  typedef uint32_t Bits __attribute__((vector_size(kVectorBytes)));
+  const Bits exponent = (__builtin_bit_cast(Bits, shifted) + 127u) << 23;
+  return (x < least ? Vector<float>{} : multiply_add(r * r, q, r) + 1.0f) *
+         __builtin_bit_cast(Vector<float>, exponent);
+}
+Vector<double> exp_of(Vector<double> x) {
+  for (int64_t l = 0; l < kLanes<double>; ++l) x[l] = __builtin_exp(x[l]);
+  return x;
+}
+
+/// 16 numbers of a row side by side, whatever the ISA: every sum is 16 chains and then a tree.
+constexpr int64_t kRowLanes = 16;
+template <class A>
+struct Lanes {
+  static constexpr int64_t kParts = kRowLanes / kLanes<A>;
+  Vector<A> part[kParts];
+
+  explicit Lanes(A x) {
+    for (Vector<A>& v : part) v = broadcast(x);
+  }
+  /// f(part of the lanes, the numbers at j of the part) for all n numbers.
+  template <class F>
+  void each(int64_t n, F f) {
+    for (int64_t j = 0; j < n; j += kRowLanes)
+#pragma GCC unroll 8
+      for (int64_t v = 0; v < kParts; ++v) f(part[v], j + v * kLanes<A>);
+  }
+  /// f of all, as a tree.
+  template <class F>
+  A fold(F f) const {
+    Vector<A> all = part[0];
+    for (int64_t v = 1; v < kParts; ++v) all = f(all, part[v]);
+    return halve<kLanes<A> / 2>(all, f);
+  }
+
+ private:
+  template <int64_t by, class F>
+  static A halve(Vector<A> v, F f) {
+    if constexpr (by == 0)
+      return v[0];
+    else
+      return halve<by / 2>(f(v, rotate<by>(v, std::make_integer_sequence<int, int(kLanes<A>)>{})),
+                           f);
+  }
+  template <int64_t by, int... l>
+  static Vector<A> rotate(Vector<A> v, std::integer_sequence<int, l...>) {
+    return __builtin_shufflevector(v, v, ((l + by) % kLanes<A>)...);
+  }
+};
+
+constexpr auto add = [](auto x, auto y) { return x + y; };
+
+int64_t whole(int64_t n) { return (n + kRowLanes - 1) / kRowLanes * kRowLanes; }
+/// How many of row i's n numbers count.
+int64_t count_of(int64_t i, int64_t n, int64_t first) {
+  const int64_t count = first + i < n ? first + i : n;
+  return count < 0 ? 0 : count;
+}
+
+constexpr float kInf = __builtin_inff();
+template <class A>
+constexpr A kCount[kRowLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+/// Numbers of a row that do not count become -infinity up to the next multiple of 16, which is
+/// returned, and 0 after it.
+template <class A>
+int64_t counted(int64_t i, int64_t n, int64_t first, A* s) {
+  using V = VectorOf<A>;
+  const int64_t count = count_of(i, n, first), end = whole(count);
+  for (int64_t j = count / kLanes<A> * kLanes<A>; j < end; j += kLanes<A>)
+    V::store(s + j,
+             V::load(kCount<A>) < broadcast(A(count - j)) ? V::load(s + j) : broadcast(A(-kInf)));
+  for (int64_t j = end; j < whole(n); j += kLanes<A>) V::store(s + j, Vector<A>{});
+  return end;
+}
+
+/// In passes over the rows, so that many of them are under way at once.
+template <class A>
+void softmax(int64_t rows, int64_t n, int64_t first, A* s, int64_t stride, A* max, A* sum,
+             A* shrink) {
+  using V = VectorOf<A>;
+  for (int64_t i = 0; i < rows; ++i) {
+    Lanes<A> most(max[i]);
+    most.each(counted(i, n, first, s + i * stride),
+              [row = s + i * stride](Vector<A>& m, int64_t j) {
+                m = V::load(row + j) > m ? V::load(row + j) : m;
+              });
+    const A largest = most.fold([](Vector<A> x, Vector<A> y) { return x > y ? x : y; });
+    shrink[i] = max[i] - (largest == A(-kInf) ? A(0) : largest);
+    max[i] = largest;
+  }
+  for (int64_t i = 0; i < rows; i += kLanes<A>) V::store(shrink + i, exp_of(V::load(shrink + i)));
+  for (int64_t i = 0; i < rows; ++i) {
+    const A shift = max[i] == A(-kInf) ? A(0) : max[i];
+    Lanes<A> total(0);
+    total.each(whole(count_of(i, n, first)), [=, row = s + i * stride](Vector<A>& t, int64_t j) {
+      const Vector<A> e = exp_of(V::load(row + j) - shift);
+      V::store(row + j, e);
+      t += e;
+    });
+    sum[i] = sum[i] * shrink[i] + total.fold(add);
+  }
+}
+
+template <class A>
+void probabilities(int64_t rows, int64_t n, int64_t first, A* s, int64_t stride, const A* max,
+                   const A* factor) {
+  using V = VectorOf<A>;
+  for (int64_t i = 0; i < rows; ++i, s += stride) {
+    const int64_t end = counted(i, n, first, s);
+    for (int64_t j = 0; j < end; j += kLanes<A>)
+      V::store(s + j, exp_of(V::load(s + j) - max[i]) * factor[i]);
+  }
+}
+
+template <class A>
+void weigh(int64_t rows, int64_t n, const A* p, const A* d, int64_t stride, A* mean) {
+  using V = VectorOf<A>;
+  for (int64_t i = 0; i < rows; ++i, p += stride, d += stride) {
+    Lanes<A> total(0);
+    total.each(n, [=](Vector<A>& t, int64_t j) {
+      const Vector<A> x = V::load(p + j);
+      t += x == A(0) ? Vector<A>{} : x * V::load(d + j);
+    });
+    mean[i] += total.fold(add);
+  }
+}
+
+template <class A>
+void center(int64_t rows, int64_t n, const A* p, A* d, int64_t stride, const A* mean) {
+  using V = VectorOf<A>;
+  for (int64_t i = 0; i < rows; ++i, p += stride, d += stride)
+    for (int64_t j = 0; j < n; j += kLanes<A>) {
+      const Vector<A> x = V::load(p + j);
+      V::store(d + j, x == A(0) ? Vector<A>{} : x * (V::load(d + j) - mean[i]));
+    }
+}
+
+template <class A>
+constexpr AttentionKernels<A> attention_kernels() {
+  return {multiply_strided<A>, softmax<A>, probabilities<A>, weigh<A>, center<A>};
+}
+
+}  // namespace
+}  // namespace minim
