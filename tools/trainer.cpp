@@ -65,7 +65,7 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const TrainConfig& c, models::
   if (precision.params != DType::f32) model.to(precision.params);
   optim::Options options{.lr = c.train.lr, .weight_decay = c.train.weight_decay};
   const optim::Rule& rule = optim::rule_named(c.train.optimizer);
-  if (rule.adaptive) {
+  if (rule.kind == optim::Kind::adam) {
     options.betas = {c.train.beta1, c.train.beta2};
     options.eps = c.train.eps;
   }
