@@ -95,8 +95,8 @@ void Optimizer::add_parameter(const Tensor& p, size_t group) {
   }
   MemoryScope kind(MemoryKind::moments);
   bool adam = rule.kind == Kind::adam;
-  const bool kept[] = {rule.kind != Kind::sgd || options_.momentum.value_or(rule.momentum) != 0, adam,
-                       adam && options_.amsgrad};
+  const bool kept[] = {rule.kind != Kind::sgd || options_.momentum.value_or(rule.momentum) != 0,
+                       adam, adam && options_.amsgrad};
   for (size_t k = 0; k < 3; ++k)
     if (kept[k]) slot.states[k] = zeros(p.shape(), wide, p.device());
   params_.push_back(p);
@@ -127,7 +127,7 @@ std::vector<NamedState> Optimizer::state() const {
   std::vector<NamedState> all{{"applied_steps", applied_}};
   for (size_t i = 0; i < params_.size(); ++i) {
     const Slot& slot = slots_[i];
-    std::string prefix = (params_[i].name().empty() ? std::to_string(i) : params_[i].name()) + ".";
+    std::string prefix = key_of(params_[i], i) + ".";
     all.emplace_back(prefix + "step", slot.steps);
     if (slot.master.defined()) all.emplace_back(prefix + "master", slot.master);
     for (size_t k = 0; k < 3; ++k)

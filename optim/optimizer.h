@@ -62,6 +62,11 @@ struct Options {
   bool fused = true;              ///< false: the reference, a loop per operation; the same bits
 };
 
+/// A parameter's name, or its number where it has none.
+inline std::string key_of(const Tensor& param, size_t index) {
+  return param.name().empty() ? std::to_string(index) : param.name();
+}
+
 using NamedState = std::pair<std::string, Tensor>;
 /// Copies `saved` into `mine`, by name. @throws Error, with `who` in front, naming every missing or
 /// unexpected name, and every other shape or dtype; nothing is changed then.

@@ -18,7 +18,7 @@ TEST_CASE("S4: the schedule counts applied steps") {
   s.decay = optim::Decay::constant;
   CHECK(s.at(12) == 1);
   CHECK(optim::decay_named("cosine") == optim::Decay::cosine);
-  says(error_of([] { optim::decay_named("cos"); }), "constant linear cosine");
+  says(error_of([] { optim::decay_named("cos"); }), "constant linear cosine wsd");
 
   Tensor w = parameter({1}, DType::f32, "w");
   optim::SGD opt({w});
@@ -27,4 +27,24 @@ TEST_CASE("S4: the schedule counts applied steps") {
   opt.set_lr(s.at(opt.applied_steps()));
   CHECK(opt.applied_steps() == 0);
   CHECK(opt.lr() == .25);
+}
+
+TEST_CASE("warmup-stable-decay holds the rate and falls linearly over its share of the steps") {
+  optim::Schedule s{.lr = 1,
+                    .min_lr = .1,
+                    .warmup = 10,
+                    .steps = 100,
+                    .decay = optim::decay_named("wsd"),
+                    .decay_share = .25};
+  CHECK(s.at(0) == doctest::Approx(1. / 11));
+  for (int64_t stable : {10, 50, 75}) CHECK(s.at(stable) == 1);
+  CHECK(s.at(76) == doctest::Approx(1 - .9 / 25));
+  CHECK(s.at(99) == doctest::Approx(.1 + .9 / 25));
+  CHECK(s.at(100) == doctest::Approx(.1));
+  s.decay_share = 1;  // the fall begins after the warmup at the earliest
+  CHECK(s.at(10) == 1);
+  CHECK(s.at(55) == doctest::Approx(.55));
+  s.decay_share = 0;
+  CHECK(s.at(99) == 1);
+  CHECK(s.at(100) == doctest::Approx(1));
 }
