@@ -102,10 +102,8 @@ TEST_CASE("16-bit parameters: each rule on a master is that rule in f32, rounded
       Tensor rounded = tensor(wide, {4}, d);
       CHECK(run(*rule, o, d) == rounded.to_vector());
     }
-  // Published with all state in bf16; with fp32 moments one value is nearer to the exact one.
-  Values plain = run(optim::kAdamW, {.lr = .1, .allow_plain_half = true}, DType::bf16);
-  check_close(plain, {0.8463674614145447, -2.087898859781167, 3.0828911678296906, 0.373402295065},
-              1. / 128);
+  // PyTorch, whose moments are bf16 too, ends at 0.84765625, -2.09375, 3.09375, 0.376953125.
+  CHECK(run(optim::kAdamW, {.lr = .1, .allow_plain_half = true}, DType::bf16) == Values{0});
 }
 
 TEST_CASE(
