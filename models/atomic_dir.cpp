@@ -123,13 +123,15 @@ void AtomicDirectory::commit() try {
   fail("checkpoint ", target_, " cannot be committed: ", e.what());
 }
 
-std::optional<fs::path> newest_complete(const fs::path& target) {
+std::optional<fs::path> newest_complete(const fs::path& target, std::string* passed_over) {
   std::string reasons;
   for (const char* suffix : {"", ".prev"}) {
     const fs::path dir = beside(target, suffix);
     if (!fs::exists(dir)) continue;
     try {
       verify_manifest(dir);
+      if (passed_over) *passed_over = reasons.empty() ? "" : reasons.substr(3);
+      if (passed_over && reasons.empty() && *suffix) *passed_over = target.string() + " is missing";
       return dir;
     } catch (const Error& e) {
       reasons += std::string("\n  ") + e.what();

@@ -3,6 +3,7 @@
 #pragma once
 #include <filesystem>
 #include <optional>
+#include <string>
 
 namespace minim::models {
 
@@ -39,8 +40,10 @@ class AtomicDirectory {
 };
 
 /// The directory to resume from: `target` if its manifest verifies, else `target`.prev if that
-/// does; nullopt when neither exists. @throws Error with the reasons when there is something but
-/// nothing complete.
-std::optional<std::filesystem::path> newest_complete(const std::filesystem::path& target);
+/// does; nullopt when neither exists. @param passed_over gets why `target` was not taken, in one
+/// line; "" when it was.
+/// @throws Error with the reasons when there is something but nothing complete.
+std::optional<std::filesystem::path> newest_complete(const std::filesystem::path& target,
+                                                     std::string* passed_over = nullptr);
 
 }  // namespace minim::models

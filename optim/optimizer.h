@@ -1,7 +1,7 @@
-// optim/optimizer.h -- SGD, Adam and AdamW. State is fp32 (f64 for f64 parameters) whatever the
-// parameter's dtype; 16-bit parameters have fp32 masters, or are rounded stochastically. One pass
-// over memory per step: it reads the gradient, undoes the loss scale, clips, updates master and
-// moments, and writes the parameter.
+// optim/optimizer.h -- SGD, Adam, AdamW and Muon. State is fp32 (f64 for f64 parameters) whatever
+// the parameter's dtype; 16-bit parameters have fp32 masters, or are rounded stochastically. One
+// pass over memory per step: it reads the gradient, undoes the loss scale, clips, updates master
+// and moments, and writes the parameter.
 #pragma once
 #include <array>
 #include <optional>
@@ -16,20 +16,44 @@ namespace minim::optim {
 using amp::StepRequest;
 using amp::StepResult;
 
+enum class Kind : uint8_t { sgd, adam, muon };
+
+/// What differs between the optimizers.
+struct Rule {
+  const char* name;
+  Kind kind;
+  bool decoupled;                     ///< decay shrinks the parameter and is no part of g
+  double weight_decay, momentum;      ///< where the options do not say
+  std::array<const char*, 3> states;  ///< names in checkpoints
+};
+inline constexpr Rule kSGD{"sgd", Kind::sgd, false, 0, 0, {"momentum"}};
+inline constexpr Rule kAdam{"adam", Kind::adam, false,
+                            0,      0,          {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}};
+inline constexpr Rule kAdamW{"adamw", Kind::adam, true, 0.01, 0, kAdam.states};
+/// For 2-D hidden matrices only (optim/muon.h); embeddings, heads, norms and biases belong in a
+/// group whose rule is kAdamW.
+inline constexpr Rule kMuon{"muon", Kind::muon, true, 0.1, 0.95, {"momentum"}};
+/// @throws Error for another name than those.
+const Rule& rule_named(std::string_view name);
+
 struct ParamGroup {
   std::vector<Tensor> params;
   std::optional<double> lr = {}, weight_decay = {};  ///< the optimizer's where not given
+  const Rule* rule = nullptr;                        ///< one of the above; the optimizer's if null
 };
 
-/// One table for all rules; a field that the rule does not read is refused when it differs from its
+/// One table for all rules; a field that no group's rule reads is refused when it differs from its
 /// default.
 struct Options {
   double lr = 1e-3;
   std::array<double, 2> betas{0.9, 0.999};  ///< Adam, AdamW
-  double eps = 1e-8;      ///< Adam, AdamW: added to the root, after the correction of bias
-  double momentum = 0;    ///< SGD
-  bool nesterov = false;  ///< SGD, with momentum
-  std::optional<double> weight_decay = {};  ///< 0.01 for AdamW, else 0
+  double eps = 1e-8;     ///< Adam, AdamW: added to the root, after the correction of bias
+  bool amsgrad = false;  ///< Adam, AdamW: divide by the largest second moment so far
+  std::optional<double> momentum = {};  ///< 0 for SGD, 0.95 for Muon
+  bool nesterov = false;                ///< SGD, with momentum; Muon always looks ahead so
+  bool match_adamw_rms = false;  ///< Muon: steps as large as AdamW's, so that one lr fits both
+  bool maximize = false;         ///< go up: the gradient with the other sign
+  std::optional<double> weight_decay = {};  ///< 0.01 for AdamW, 0.1 for Muon, else 0
   bool masters = false;  ///< an fp32 copy of each 16-bit parameter is what is updated
   bool stochastic_rounding =
       false;  ///< bf16 without master: up or down in proportion to the remainder
@@ -38,20 +62,16 @@ struct Options {
   bool fused = true;              ///< false: the reference, a loop per operation; the same bits
 };
 
-/// What differs between the optimizers.
-struct Rule {
-  const char* name;
-  bool adaptive, decoupled;
-  double weight_decay;
-  std::array<const char*, 2> states;  ///< names in checkpoints
-};
-inline constexpr Rule kSGD{"sgd", false, false, 0, {"momentum", nullptr}};
-inline constexpr Rule kAdam{"adam", true, false, 0, {"exp_avg", "exp_avg_sq"}};
-inline constexpr Rule kAdamW{"adamw", true, true, 0.01, {"exp_avg", "exp_avg_sq"}};
-/// @throws Error for another name than those.
-const Rule& rule_named(std::string_view name);
+/// A parameter's name, or its number where it has none.
+inline std::string key_of(const Tensor& param, size_t index) {
+  return param.name().empty() ? std::to_string(index) : param.name();
+}
 
 using NamedState = std::pair<std::string, Tensor>;
+/// Copies `saved` into `mine`, by name. @throws Error, with `who` in front, naming every missing or
+/// unexpected name, and every other shape or dtype; nothing is changed then.
+void copy_state(const char* who, const std::vector<NamedState>& saved,
+                const std::vector<NamedState>& mine);
 
 class Optimizer : public amp::Stepper {
  public:
@@ -83,20 +103,18 @@ class Optimizer : public amp::Stepper {
   /// counters are 0-dim i64. Names are "<parameter>.<what>", with the parameter's number where it
   /// has no name.
   std::vector<NamedState> state() const;
-  /// Copies into state(). @throws Error naming every missing or unexpected name, and every other
-  /// shape or dtype; nothing is changed then.
-  void load_state(const std::vector<NamedState>& saved);
+  /// @throws Error as copy_state.
+  void load_state(const std::vector<NamedState>& saved) { copy_state(rule_.name, saved, state()); }
 
  private:
   struct Slot {
     size_t group;
-    Tensor master, states[2], steps;
+    Tensor master, states[3], steps;
   };
+  const Rule& rule_of(size_t i) const { return *groups_[slots_[i].group].rule; }
   template <class A>
-  Constants<A> constants(const Slot& slot) const;
-  template <class A, class F>
-  void for_rule(F&& f) const;
-  void apply(const std::vector<Tensor>& grads, const amp::Factors& factors);
+  Constants<A> constants(size_t i) const;
+  void apply(std::vector<Tensor> grads, amp::Factors factors);
   template <class A>
   void update(size_t i, const Tensor& grad, Index begin, Index end,
               const amp::Factors& factors) const;
@@ -125,5 +143,6 @@ struct OptimizerOf : Optimizer {
 using SGD = OptimizerOf<kSGD>;
 using Adam = OptimizerOf<kAdam>;
 using AdamW = OptimizerOf<kAdamW>;
+using Muon = OptimizerOf<kMuon>;
 
 }  // namespace minim::optim

@@ -2,8 +2,10 @@
 // and its state in, all of them in the compute type. Constants are made in double, once per
 // parameter and step.
 //   sgd    Sutskever et al., "On the importance of initialization and momentum in deep learning"
-//   (2013) adam   Kingma and Ba, "Adam: a method for stochastic optimization" (2015); decay is part
-//   of the gradient adamw  Loshchilov and Hutter, "Decoupled weight decay regularization" (2019)
+//          (2013)
+//   adam   Kingma and Ba, "Adam: a method for stochastic optimization" (2015); decay is part of the
+//          gradient. amsgrad: Reddi et al., "On the convergence of Adam and beyond" (2018)
+//   adamw  Loshchilov and Hutter, "Decoupled weight decay regularization" (2019)
 #pragma once
 #include "minim/core/math.h"
 
@@ -18,28 +20,39 @@ struct Constants {
   A eps = 0;
   A rate = 0;  ///< lr; for Adam lr / (1 - beta1^t)
   A momentum = 0;
-  bool nesterov = false;
+  bool nesterov = false, amsgrad = false;
 };
 
+/// From a towards b by a share of the way; exactly b where the share is 1. For numbers and tensors.
+template <class X, class W>
+MINIM_HD inline X lerp(X a, X b, W share) {
+  return share < W(0.5) ? a + (b - a) * share : b - (b - a) * (W(1) - share);
+}
+
 /// Adam with decoupled decay; with keep = 1 and l2 set, plain Adam. m is the first moment, v the
-/// second.
+/// second, top the largest v so far.
 template <class A>
-MINIM_HD inline A adamw_update(const Constants<A>& c, A p, A g, A& m, A& v) {
+MINIM_HD inline A adam_update(const Constants<A>& c, A p, A g, A& m, A& v, A& top) {
   p *= c.keep;
   g += c.l2 * p;
-  // Written so that m becomes g exactly where the weight is 1.
-  m = c.one_minus_beta1 < A(0.5) ? m + c.one_minus_beta1 * (g - m)
-                                 : g - (g - m) * (A(1) - c.one_minus_beta1);
+  m = lerp(m, g, c.one_minus_beta1);
   v = v * c.beta2 + c.one_minus_beta2 * g * g;
-  return p - c.rate * m / (math::sqrt(v) / c.root2 + c.eps);
+  top = c.amsgrad && top > v ? top : v;
+  return p - c.rate * m / (math::sqrt(top) / c.root2 + c.eps);
 }
 
 /// Gradient descent; m is the velocity.
 template <class A>
-MINIM_HD inline A sgd_update(const Constants<A>& c, A p, A g, A& m, A&) {
+MINIM_HD inline A sgd_update(const Constants<A>& c, A p, A g, A& m) {
   g += c.l2 * p;
   m = c.momentum * m + g;
   return p - c.rate * (c.nesterov ? g + c.momentum * m : m);
+}
+
+/// Muon's last part; g is the direction that muon_direction() made.
+template <class A>
+MINIM_HD inline A muon_update(const Constants<A>& c, A p, A g) {
+  return p * c.keep - c.rate * g;
 }
 
 }  // namespace minim::optim

@@ -159,7 +159,14 @@ TEST_CASE("atomic dir: a damaged target falls back to .prev, and a save then kee
     save(target, 2);
     write(target / "model", "3");
     CHECK(newest(target) == 1);
+    std::string why;
+    CHECK(newest_complete(target, &why) == target.string() + ".prev");
+    CHECK(why.starts_with("checkpoint"));
+    CHECK(why.find("'model' is damaged") != std::string::npos);
+    CHECK(why.find('\n') == std::string::npos);
     save(target, 4, swap);
+    newest_complete(target, &why);
+    CHECK(why == "");
     CHECK(newest(target) == 4);
     write(target / "model", "5");
     if (swap == Swap::two_renames) CHECK(newest(target) == 1);

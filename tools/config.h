@@ -30,9 +30,10 @@ struct TrainConfig {
   struct Train {
     std::int64_t steps = 500, batch = 16, accum = 1;
     std::string optimizer = "adamw", schedule = "cosine";
-    double lr = 3e-3, min_lr = 0;
+    double lr = 3e-3, min_lr = 0, decay_share = 0.2;
     std::int64_t warmup = 0;
-    double beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.1, clip = 1;
+    double beta1 = 0.9, beta2 = 0.99, eps = 1e-8, weight_decay = 0.1, clip = 1, ema = 0;
+    bool amsgrad = false, nesterov = false;
     std::int64_t seed = 1337;
     bool operator==(const Train&) const = default;
   } train;
@@ -43,6 +44,7 @@ struct TrainConfig {
   struct Run {
     std::string out = "out", device = "cpu";
     std::int64_t threads = 0, log_every = 10, eval_every = 100, checkpoint_every = 0;
+    bool grad_stats = false;
     bool operator==(const Run&) const = default;
   } run;
   std::string config, resume;  // of this call only; never in a file

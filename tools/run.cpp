@@ -14,6 +14,7 @@
 #include "minim/models/atomic_dir.h"
 #include "minim/models/run_log.h"
 #include "minim/models/sync_file.h"
+#include "minim/optim/gradient_statistics.h"
 #include "minim/tools/signals.h"
 #include "minim/tools/trainer.h"
 
@@ -58,6 +59,18 @@ nlohmann::ordered_json record_of(const StepReport& r) {
   return j;
 }
 
+/// {"NAME": {"norm": ..., "max": ..., "nonzero": ..., "nonfinite": ...}, ...}: unscaled, before
+/// clipping.
+nlohmann::ordered_json gradients_of(const models::Decoder& model) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::object();
+  for (const auto& g : optim::gradient_statistics(model.parameters()))
+    all[g.name] = {{"norm", g.norm},
+                   {"max", g.max_abs},
+                   {"nonzero", g.nonzero_share},
+                   {"nonfinite", g.nonfinite}};
+  return all;
+}
+
 std::string summary_json(const Summary& s) {
   nlohmann::ordered_json j{{"steps", s.steps},
                            {"train_loss", s.train_loss},
@@ -88,7 +101,7 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   Trainer trainer(c);
   fs::path dir = c.run.out;
   bool resumed = !c.resume.empty();
-  if (resumed) trainer.resume(c.resume);
+  std::string damage = resumed ? trainer.resume(c.resume) : "";
   Summary s{.steps = trainer.step_count(),
             .params = trainer.model().numel(),
             .train_loss = trainer.loss(),
@@ -111,6 +124,7 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   out << fmt::format("{} parameters, {}, {} training and {} validation tokens of {}\n",
                      trainer.model().numel(), amp::describe(trainer.precision()),
                      trainer.data().train.size(), trainer.data().val.size(), trainer.data().source);
+  if (!damage.empty()) out << damage << '\n';
   if (resumed) out << fmt::format("resumed at step {}\n", trainer.step_count());
   out.flush();
 
@@ -130,7 +144,11 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
     if (!report.note.empty()) progress.note(report.note);
     progress.report(report);
     bool last = report.step == c.train.steps;
-    if (report.step % c.run.log_every == 0 || last) log.append(record_of(report));
+    if (report.step % c.run.log_every == 0 || last) {
+      nlohmann::ordered_json record = record_of(report);
+      if (c.run.grad_stats) record["gradients"] = gradients_of(trainer.model());
+      log.append(record);
+    }
     if (c.run.eval_every > 0 && report.step % c.run.eval_every == 0 && !last) {
       models::Evaluation e = trainer.evaluate();
       log.append({{"step", report.step}, {"val_loss", e.loss}});

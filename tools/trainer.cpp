@@ -51,14 +51,20 @@ std::unique_ptr<models::Decoder> build_model(const TrainConfig& c, int64_t vocab
       .attention = m.attention == "fused" ? AttentionKernel::fused : AttentionKernel::reference});
 }
 
-/// Decay on matrices and embeddings only: norms and biases have no scale to shrink towards.
-std::vector<optim::ParamGroup> groups_of(const models::Decoder& model, double weight_decay) {
-  optim::ParamGroup decayed, plain;
-  for (const Tensor& p : model.parameters()) (p.rank() >= 2 ? decayed : plain).params.push_back(p);
-  decayed.weight_decay = weight_decay;
-  plain.weight_decay = 0;
-  std::vector<optim::ParamGroup> groups{decayed};
-  if (!plain.params.empty()) groups.push_back(plain);
+/// Decay on matrices and embeddings only: norms and biases have no scale to shrink towards. Muon
+/// takes the matrices of the blocks, AdamW what it leaves.
+std::vector<optim::ParamGroup> groups_of(const models::Decoder& model, const optim::Rule& rule,
+                                         double weight_decay) {
+  bool muon = rule.kind == optim::Kind::muon;
+  const optim::Rule* rest = muon ? &optim::kAdamW : &rule;
+  optim::ParamGroup hidden{{}, {}, weight_decay, &rule}, decayed{{}, {}, weight_decay, rest},
+      plain{{}, {}, 0.0, rest};
+  for (const Tensor& p : model.parameters()) {
+    bool is_hidden = muon && p.rank() == 2 && p.name().starts_with("blocks.");
+    (is_hidden ? hidden : p.rank() >= 2 ? decayed : plain).params.push_back(p);
+  }
+  std::vector<optim::ParamGroup> groups{hidden, decayed, plain};
+  std::erase_if(groups, [](const auto& g) { return g.params.empty(); });
   return groups;
 }
 
@@ -67,22 +73,43 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const TrainConfig& c, models::
                                                   const amp::Precision& precision) {
   models::NamedTensors exact = model.named_parameters();
   if (precision.params != DType::f32) model.to(precision.params);
-  optim::Options options{.lr = c.train.lr, .weight_decay = c.train.weight_decay};
+  optim::Options options{.lr = c.train.lr,
+                         .amsgrad = c.train.amsgrad,
+                         .nesterov = c.train.nesterov,
+                         .weight_decay = c.train.weight_decay};
   const optim::Rule& rule = optim::rule_named(c.train.optimizer);
-  if (rule.adaptive) {
+  options.match_adamw_rms = rule.kind == optim::Kind::muon;
+  if (rule.kind == optim::Kind::sgd) {
+    options.momentum = c.train.beta1;
+  } else {
     options.betas = {c.train.beta1, c.train.beta2};
     options.eps = c.train.eps;
   }
   options.masters = precision.masters;
   options.stochastic_rounding = precision.stochastic;
   options.seed = uint64_t(c.train.seed);
-  auto optimizer =
-      std::make_unique<optim::Optimizer>(rule, groups_of(model, c.train.weight_decay), options);
+  auto optimizer = std::make_unique<optim::Optimizer>(
+      rule, groups_of(model, rule, c.train.weight_decay), options);
   std::vector<Tensor> params = optimizer->parameters();
   for (size_t i = 0; precision.masters && i < params.size(); ++i)
     for (const auto& [name, values] : exact)
       if (name == params[i].name()) optimizer->set_master(i, values.detach());
   return optimizer;
+}
+
+void write_state(const fs::path& file, const std::vector<optim::NamedState>& state) {
+  std::vector<Tensor> keep;
+  std::vector<models::Blob> blobs;
+  for (const auto& [name, tensor] : state) blobs.push_back(models::blob_of(name, tensor, keep));
+  models::write_safetensors(file, blobs);
+}
+
+std::vector<optim::NamedState> read_state(const fs::path& file) {
+  models::SafeTensors stored = models::SafeTensors::read(file);
+  std::vector<optim::NamedState> state;
+  for (const models::Blob& blob : stored.blobs())
+    state.emplace_back(blob.name, models::tensor_of(blob));
+  return state;
 }
 
 double largest_magnitude(const Tensor& x) {
@@ -104,11 +131,13 @@ Trainer::Trainer(const TrainConfig& config)
   if (config.input.data == "toy") floor_ = models::floor_nll(data_.val, config.model.block);
   model_ = build_model(config, data_.vocab);
   optimizer_ = build_optimizer(config, *model_, precision_);
+  if (config.train.ema > 0) ema_.emplace(*optimizer_, config.train.ema);
   schedule_ = {.lr = config.train.lr,
                .min_lr = config.train.min_lr,
                .warmup = config.train.warmup,
                .steps = config.train.steps,
-               .decay = optim::decay_named(config.train.schedule)};
+               .decay = optim::decay_named(config.train.schedule),
+               .decay_share = config.train.decay_share};
 }
 
 double Trainer::micro_step(int64_t micro, double& max_logit) {
@@ -152,7 +181,10 @@ StepReport Trainer::step() {
   report.note = scaler_.update().text;
   ++step_;
   loss_ = report.loss;
-  if (!result.stepped) ++skipped_;
+  if (!result.stepped)
+    ++skipped_;
+  else if (ema_)
+    ema_->update();
   report.step = step_;
   report.skipped = skipped_;
   report.scale = result.scale_before;
@@ -162,19 +194,25 @@ StepReport Trainer::step() {
 }
 
 models::Evaluation Trainer::evaluate() {
+  std::optional<optim::Ema::Swap> averaged;
+  if (ema_) averaged.emplace(*ema_);
   return models::evaluate(*model_, data_.val, config_.model.block, 4 * config_.train.batch,
                           precision_);
 }
 
 void Trainer::save(const fs::path& dir) const {
   models::AtomicDirectory checkpoint(dir / "checkpoint");
-  models::save_model(checkpoint.staging() / "model.safetensors", *model_, data_.tokenizer,
-                     {{"step", std::to_string(step_)}, {"precision", config_.amp.precision}});
-  std::vector<Tensor> keep;
-  std::vector<models::Blob> blobs;
-  for (const auto& [name, tensor] : optimizer_->state())
-    blobs.push_back(models::blob_of(name, tensor, keep));
-  models::write_safetensors(checkpoint.staging() / "optimizer.safetensors", blobs);
+  auto save_model = [&](const char* name) {
+    models::save_model(checkpoint.staging() / name, *model_, data_.tokenizer,
+                       {{"step", std::to_string(step_)}, {"precision", config_.amp.precision}});
+  };
+  save_model("model.safetensors");
+  write_state(checkpoint.staging() / "optimizer.safetensors", optimizer_->state());
+  if (ema_) {  // exact, to go on from, and as a model to use
+    write_state(checkpoint.staging() / "ema.safetensors", ema_->state());
+    auto averaged = ema_->swap();
+    save_model("model_ema.safetensors");
+  }
   amp::ScalerState s = scaler_.state();
   json state{{"step", step_},
              {"skipped", skipped_},
@@ -195,8 +233,9 @@ void Trainer::save(const fs::path& dir) const {
   checkpoint.commit();
 }
 
-void Trainer::resume(const fs::path& dir) try {
-  std::optional<fs::path> at = models::newest_complete(dir / "checkpoint");
+std::string Trainer::resume(const fs::path& dir) try {
+  std::string damage;
+  std::optional<fs::path> at = models::newest_complete(dir / "checkpoint", &damage);
   if (!at) fail("there is no checkpoint in '", dir.string(), "' to resume from");
   models::LoadedModel loaded = models::load_model(*at);
   json state = json::parse(std::ifstream(*at / "state.json"));
@@ -218,15 +257,13 @@ void Trainer::resume(const fs::path& dir) try {
   differ("precision", state.at("precision").get<std::string>(), config_.amp.precision);
   differ("optimizer", state.at("optimizer").get<std::string>(), config_.train.optimizer);
   differ("seed", state.at("seed").get<int64_t>(), config_.train.seed);
+  differ("ema", fs::exists(*at / "ema.safetensors"), ema_.has_value());
   if (!(loaded.tokenizer == data_.tokenizer))
     wrong += "\n  the tokenizer: its vocabulary is another one";
   if (!wrong.empty()) fail("'", dir.string(), "' cannot be resumed with these settings:", wrong);
   model_->load_state_dict(loaded.model->state_dict());
-  models::SafeTensors stored = models::SafeTensors::read(*at / "optimizer.safetensors");
-  models::NamedTensors tensors;
-  for (const models::Blob& blob : stored.blobs())
-    tensors.emplace_back(blob.name, models::tensor_of(blob));
-  optimizer_->load_state(tensors);
+  optimizer_->load_state(read_state(*at / "optimizer.safetensors"));
+  if (ema_) ema_->load_state(read_state(*at / "ema.safetensors"));
   const json& scaler = state.at("scaler");
   scaler_.load_state({scaler.at("scale"), scaler.at("growth_tracker"), scaler.at("skips_at_floor"),
                       scaler.at("seen"), scaler.at("recent")});
@@ -234,6 +271,8 @@ void Trainer::resume(const fs::path& dir) try {
   step_ = state.at("step");
   skipped_ = state.at("skipped");
   loss_ = state.at("loss").is_null() ? NAN : state.at("loss").get<double>();  // JSON has no NaN
+  if (damage.empty()) return "";
+  return fmt::format("{}; going on from {}, step {}", damage, at->string(), step_);
 } catch (const json::exception& e) {
   fail("the checkpoint in '", dir.string(), "' has a state.json that cannot be read: ", e.what());
 }

@@ -13,7 +13,7 @@
 #include "minim/models/dataset.h"
 #include "minim/models/decoder.h"
 #include "minim/models/language_model.h"
-#include "minim/optim/optimizer.h"
+#include "minim/optim/ema.h"
 #include "minim/optim/schedule.h"
 #include "minim/tools/config.h"
 #include "minim/tools/terminal.h"
@@ -45,13 +45,14 @@ class Trainer {
   /// One optimizer step over accum micro-batches. @throws Error when the run is broken, naming the
   /// cause.
   StepReport step();
-  models::Evaluation evaluate();
+  models::Evaluation evaluate();  ///< of the averaged weights where they are kept
 
   /// Writes dir/checkpoint whole, or leaves the one before.
   void save(const std::filesystem::path& dir) const;
-  /// Goes on from dir/checkpoint. @throws Error when there is none, or it was made by another
-  /// model, vocabulary or precision, naming each difference.
-  void resume(const std::filesystem::path& dir);
+  /// Goes on from dir/checkpoint, or from the one before where that is damaged: then the result
+  /// says so in one line, else it is "". @throws Error when there is none, or it was made by
+  /// another model, vocabulary or precision, naming each difference.
+  std::string resume(const std::filesystem::path& dir);
 
   int64_t step_count() const { return step_; }
   int64_t skipped() const { return skipped_; }
@@ -78,6 +79,7 @@ class Trainer {
   std::optional<double> floor_;
   std::unique_ptr<models::Decoder> model_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::optional<optim::Ema> ema_;
   optim::Schedule schedule_;
   amp::GradScaler scaler_;
   UnderflowProbe underflow_;

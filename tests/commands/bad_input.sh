@@ -87,6 +87,8 @@ for harm in flip_byte cut_short rm; do
     damaged checkpoint "$harm" "$file"
     succeeds train --resume damaged --steps 12 --checkpoint-every 2
     grep -q "resumed at step 4" stdout || failed "$harm $file: not resumed from checkpoint.prev"
+    grep -q "'$file'.*going on from .*checkpoint.prev, step 4" stdout ||
+      failed "$harm $file: what is damaged is not said"
     damaged checkpoint "$harm" "$file"
     rm -r damaged/checkpoint.prev
     refuses damaged "$file" train --resume damaged --steps 12

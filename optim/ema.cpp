@@ -1,0 +1,64 @@
+#include "minim/optim/ema.h"
+
+#include <algorithm>
+
+#include "minim/autograd/node.h"
+#include "minim/ops/functional.h"
+
+namespace minim::optim {
+namespace {
+
+void overwrite(const Tensor& param, const Tensor& values) {
+  copy_elements(values, param);
+  param.bump_version();
+}
+
+}  // namespace
+
+Ema::Ema(const Optimizer& optimizer, double decay)
+    : optimizer_(optimizer),
+      decay_(decay),
+      params_(optimizer.parameters()),
+      updates_(zeros({}, DType::i64)) {
+  if (!(decay >= 0 && decay < 1)) fail("[Ema] decay must be in [0, 1), not ", decay);
+  MemoryScope kind(MemoryKind::masters);
+  for (size_t i = 0; i < params_.size(); ++i) {
+    Tensor w = weights(i);
+    averages_.push_back(empty(w.shape(), promote_types(w.dtype(), DType::f32), w.device()));
+    copy_elements(w, averages_.back());
+  }
+}
+
+/// The most exact there are.
+Tensor Ema::weights(size_t i) const {
+  Tensor master = optimizer_.master(i);
+  return master.defined() ? master : params_[i];
+}
+
+void Ema::update() {
+  NoGrad no_recording;
+  double n = double((*updates_.span<int64_t>().data())++);
+  double share = 1 - std::min(decay_, (1 + n) / (10 + n));
+  for (size_t i = 0; i < params_.size(); ++i)
+    copy_elements(lerp(averages_[i], weights(i), share), averages_[i]);
+}
+
+std::vector<NamedState> Ema::state() const {
+  std::vector<NamedState> all{{"updates", updates_}};
+  for (size_t i = 0; i < params_.size(); ++i)
+    all.emplace_back(key_of(params_[i], i) + ".ema", averages_[i]);
+  return all;
+}
+
+Ema::Swap::Swap(const Ema& ema) : params_(ema.params_) {
+  for (size_t i = 0; i < params_.size(); ++i) {
+    weights_.push_back(params_[i].clone());
+    overwrite(params_[i], ema.averages_[i]);
+  }
+}
+
+Ema::Swap::~Swap() {
+  for (size_t i = 0; i < params_.size(); ++i) overwrite(params_[i], weights_[i]);
+}
+
+}  // namespace minim::optim

@@ -1,0 +1,196 @@
+// optim/step.cpp -- a step of an optimizer: the look whether all gradients are finite, and the one
+// pass that updates, beside its plain reference.
+#include <algorithm>
+#include <cmath>
+
+#include "minim/core/convert.h"
+#include "minim/core/parallel.h"
+#include "minim/core/random.h"
+#include "minim/optim/muon.h"
+#include "minim/optim/optimizer.h"
+
+namespace minim::optim {
+namespace {
+
+constexpr Index kBlock = 256;
+
+/// Rounds up with the probability of the remainder. `random` has 16 bits.
+bf16 round_stochastically(float v, uint32_t random) {
+  if (!std::isfinite(v)) return bf16(v);
+  return bf16::from_bits(uint16_t((bits<uint32_t>(v) + random) >> 16));
+}
+
+void check_connected(const Rule& rule, const std::vector<Tensor>& params,
+                     const std::vector<Tensor>& grads) {
+  if (std::any_of(grads.begin(), grads.end(), [](const Tensor& g) { return g.defined(); })) return;
+  constexpr size_t kShown = 8;
+  std::string names;
+  for (size_t i = 0; i < std::min(kShown, params.size()); ++i)
+    names += (i ? ", " : "") + amp::label(params[i], i);
+  fail("[", rule.name, "] 0 of ", params.size(), " parameters have a gradient (", names,
+       params.size() > kShown ? ", ..." : "",
+       "): is the loss made from them, and was backward() called after zero_grad()?");
+}
+
+/// Calls f with the rule as a function of one element.
+template <class A, class F>
+void with_rule(Kind kind, F&& f) {
+  using C = const Constants<A>&;
+  if (kind == Kind::adam)
+    f([](C c, A p, A g, A& m, A& v, A& top) { return adam_update(c, p, g, m, v, top); });
+  else if (kind == Kind::sgd)
+    f([](C c, A p, A g, A& m, A&, A&) { return sgd_update(c, p, g, m); });
+  else
+    f([](C c, A p, A g, A&, A&, A&) { return muon_update(c, p, g); });
+}
+
+}  // namespace
+
+template <class A>
+Constants<A> Optimizer::constants(size_t i) const {
+  const ParamGroup& group = groups_[slots_[i].group];
+  const Rule& rule = *group.rule;
+  double lr = *group.lr, decay = *group.weight_decay, t = double(counter(slots_[i].steps));
+  const auto [beta1, beta2] = options_.betas;
+  Constants<A> c;
+  c.keep = A(rule.decoupled ? 1 - lr * decay : 1.0);
+  c.l2 = A(rule.decoupled ? 0.0 : decay);
+  c.momentum = A(options_.momentum.value_or(rule.momentum));
+  c.nesterov = options_.nesterov;
+  c.amsgrad = options_.amsgrad;
+  c.rate = A(rule.kind == Kind::adam   ? lr / (1 - std::pow(beta1, t))
+             : rule.kind == Kind::muon ? lr * muon_scale(params_[i], options_.match_adamw_rms)
+                                       : lr);
+  c.one_minus_beta1 = A(1 - beta1);
+  c.beta2 = A(beta2);
+  c.one_minus_beta2 = A(1 - beta2);
+  c.root2 = A(std::sqrt(1 - std::pow(beta2, t)));
+  c.eps = A(options_.eps);
+  return c;
+}
+
+/// Writes elements [begin, begin + n) of a parameter that is not itself of type A.
+template <class A>
+void Optimizer::store(size_t i, Index begin, Index n, const A* values) const {
+  const Tensor& p = params_[i];
+  if (!options_.stochastic_rounding || p.dtype() != DType::bf16)
+    return store_run(advance(p.data(), p.dtype(), begin), p.dtype(), 1, n, values);
+  bf16* to = static_cast<bf16*>(p.data());
+  // Element e of parameter i at step t has draw e of a stream of its own: eight 16-bit draws to a
+  // Philox block.
+  uint64_t stream =
+      random_stream(RandomUse::rounding, uint64_t(counter(slots_[i].steps)) << 20 | i);
+  std::array<uint32_t, 4> block{};
+  for (Index e = begin; e < begin + n; ++e) {
+    if (e == begin || e % 8 == 0) block = Philox::block(options_.seed, stream, uint64_t(e) / 8);
+    to[e] = round_stochastically(float(values[e - begin]),
+                                 block[size_t(e % 8) / 2] >> 16 * (e % 2) & 0xffffu);
+  }
+}
+
+template <class A>
+void Optimizer::update(size_t i, const Tensor& grad, Index begin, Index end,
+                       const amp::Factors& factors) const {
+  const Slot& slot = slots_[i];
+  const Tensor& wide = slot.master.defined() ? slot.master : params_[i];
+  const Constants<A> c = constants<A>(i);
+  const A inverse_scale = A(factors.inverse_scale), clip = A(factors.clip);
+  A weights[kBlock], gradients[kBlock], spare[3][kBlock] = {};
+  for (Index at = begin; at < end; at += kBlock) {
+    Index n = std::min(kBlock, end - at);
+    const A* g = load_run(advance(std::as_const(grad).data(), grad.dtype(), at), grad.dtype(), 1, n,
+                          gradients);
+    A *w = weights, *s[3];
+    if (wide.dtype() == dtype_for<A>())
+      w = static_cast<A*>(wide.data()) + at;
+    else
+      load_run(advance(wide.data(), wide.dtype(), at), wide.dtype(), 1, n, weights);
+    for (size_t k = 0; k < 3; ++k)
+      s[k] = slot.states[k].defined() ? static_cast<A*>(slot.states[k].data()) + at : spare[k];
+    with_rule<A>(rule_of(i).kind, [&, m = s[0], v = s[1], top = s[2]](auto rule) {
+#pragma GCC ivdep
+      for (Index j = 0; j < n; ++j)
+        w[j] = rule(c, w[j], g[j] * inverse_scale * clip, m[j], v[j], top[j]);
+    });
+    if (params_[i].dtype() != dtype_for<A>()) store(i, at, n, w);
+  }
+}
+
+template <class A>
+void Optimizer::update_reference(size_t i, const Tensor& grad, const amp::Factors& factors) const {
+  const Slot& slot = slots_[i];
+  const Tensor& wide = slot.master.defined() ? slot.master : params_[i];
+  const Constants<A> c = constants<A>(i);
+  size_t n = size_t(grad.numel());
+  auto widened = [n](const Tensor& t) {
+    std::vector<A> values(n);
+    if (!t.defined()) return values;
+    std::vector<A> buffer(n);
+    const A* from = load_run(std::as_const(t).data(), t.dtype(), 1, Index(n), buffer.data());
+    std::copy_n(from, n, values.begin());
+    return values;
+  };
+  auto written = [n](const std::vector<A>& values, const Tensor& t) {
+    if (t.defined()) store_run(t.data(), t.dtype(), 1, Index(n), values.data());
+  };
+  std::vector<A> w = widened(wide), g = widened(grad);
+  std::vector<A> s[] = {widened(slot.states[0]), widened(slot.states[1]), widened(slot.states[2])};
+  for (A& x : g) x *= A(factors.inverse_scale);
+  for (A& x : g) x *= A(factors.clip);
+  with_rule<A>(rule_of(i).kind, [&](auto rule) {
+    for (size_t j = 0; j < n; ++j) w[j] = rule(c, w[j], g[j], s[0][j], s[1][j], s[2][j]);
+  });
+  for (size_t k = 0; k < 3; ++k) written(s[k], slot.states[k]);
+  written(w, slot.master);
+  store(i, 0, Index(n), w.data());
+}
+
+StepResult Optimizer::step(const StepRequest& request) {
+  std::vector<Tensor> grads = amp::dense_gradients(params_);
+  check_connected(rule_, params_, grads);
+  amp::check_scale(params_, request.scale, "step");
+  amp::Factors factors{amp::inverse_of(request.scale), request.clip};
+  amp::FirstBad bad = amp::first_nonfinite(grads, factors);
+  StepResult result;
+  result.kind = bad.kind;
+  if (bad.kind != amp::Finite::yes) result.first_bad = amp::label(params_[bad.index], bad.index);
+  result.found_inf = bad.kind != amp::Finite::yes;
+  if (request.agree) result.found_inf = request.agree(result.found_inf);
+  result.scale_before = result.scale_after = request.scale;
+  result.stepped = !result.found_inf;
+  if (result.stepped) apply(grads, factors);
+  return result;
+}
+
+void Optimizer::apply(std::vector<Tensor> grads, amp::Factors factors) {
+  if (options_.maximize) factors.inverse_scale = -factors.inverse_scale;
+  ++counter(applied_);
+  std::vector<amp::Factors> left(grads.size(), factors);  // for the pass over elements
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (!grads[i].defined()) continue;
+    ++counter(slots_[i].steps);
+    if (rule_of(i).kind != Kind::muon) continue;
+    grads[i] = muon_direction(grads[i], std::exchange(left[i], {}), slots_[i].states[0],
+                              options_.momentum.value_or(rule_of(i).momentum));
+  }
+  auto in_its_type = [&](size_t i, auto&& f) {
+    params_[i].dtype() == DType::f64 ? f(Tag<double>{}) : f(Tag<float>{});
+  };
+  if (options_.fused) {
+    std::vector<amp::Chunk> chunks = amp::chunks_of(grads);
+    parallel_for(Index(chunks.size()), 1, [&](Index begin, Index end) {
+      for (Index k = begin; k < end; ++k) {
+        const auto [i, from, to] = chunks[size_t(k)];
+        in_its_type(i, [&]<class A>(Tag<A>) { update<A>(i, grads[i], from, to, left[i]); });
+      }
+    });
+  } else {
+    for (size_t i = 0; i < grads.size(); ++i)
+      if (grads[i].defined())
+        in_its_type(i, [&]<class A>(Tag<A>) { update_reference<A>(i, grads[i], left[i]); });
+  }
+  for (size_t i = 0; i < grads.size(); ++i)
+    if (grads[i].defined()) params_[i].bump_version();
+}
+
+}  // namespace minim::optim

@@ -1,0 +1,129 @@
+#include "minim/tests/optim_fixture.h"
+
+using namespace minim;
+using namespace minim::test;
+using optim::Options;
+
+TEST_CASE(
+    "L1: a master keeps updates that bf16 loses, and plain 16-bit parameters are refused unless "
+    "asked for") {
+  auto drift = [](Options o) {
+    o.lr = 1;
+    return run(optim::kSGD, o, DType::bf16, {1}, std::vector<Values>(100, {6e-4}))[0];
+  };
+  CHECK(drift({.masters = true}) == doctest::Approx(.94).epsilon(.003));
+  CHECK(drift({.allow_plain_half = true}) == 1);
+  Tensor w = parameter({1}, DType::bf16, "fc.weight");
+  std::string e = error_of([&] { optim::SGD({w}); });
+  says(e, "'fc.weight' is stored in bf16");
+  says(e, "masters = true");
+  says(error_of([&] { optim::SGD({w}, {.masters = true, .stochastic_rounding = true}); }),
+       "choose one");
+}
+
+TEST_CASE("L1: the master is exact to fp32 and the parameter is its rounding") {
+  Tensor w = parameter({1}, DType::bf16, "w");
+  optim::SGD opt({w}, {.lr = 1, .masters = true});
+  for (int i = 0; i < 100; ++i) {
+    set_grad(w, {6e-4});
+    opt.step();
+  }
+  CHECK(opt.master(0).item() == doctest::Approx(.94).epsilon(5e-6));
+  CHECK(w.item() == double(float(bf16(opt.master(0).item()))));
+  opt.set_master(0, tensor({1.001}));
+  CHECK(opt.master(0).item() == double(1.001f));
+  CHECK(w.item() == 1);
+}
+
+TEST_CASE("L2: norm gains in bf16 move and decay through their master") {
+  Tensor w = parameter(Values(8, 1), DType::bf16);
+  optim::AdamW opt({w}, {.lr = 1e-4, .weight_decay = .1, .masters = true});
+  for (int i = 0; i < 1000; ++i) {
+    set_grad(w, Values(8, 1));
+    opt.step();
+  }
+  double want = 1;  // with a constant gradient each step is lr
+  for (int i = 0; i < 1000; ++i) want = want * (1 - 1e-5) - 1e-4;
+  CHECK(opt.master(0).to_vector()[3] == doctest::Approx(want).epsilon(1e-4));
+  CHECK(w.to_vector()[3] == double(float(bf16(opt.master(0).to_vector()[3]))));
+}
+
+TEST_CASE(
+    "L3 and L4: counters are int64 and count applied steps only; moments and masters are fp32") {
+  Tensor w = parameter({1}, DType::bf16, "w");
+  optim::AdamW opt({w}, {.masters = true});
+  for (int i = 0; i < 300; ++i) {
+    set_grad(w, {i % 3 == 2 ? std::nan("") : 1.0});
+    opt.step();
+  }
+  CHECK(opt.applied_steps() == 200);
+  for (const auto& [name, t] : opt.state()) {
+    CAPTURE(name);
+    bool counts = name.ends_with("step") || name == "applied_steps";
+    CHECK(t.dtype() == (counts ? DType::i64 : DType::f32));
+    if (counts) CHECK(t.item() == 200);
+  }
+  Tensor x = parameter({1}, DType::f64);
+  for (const auto& [name, t] : optim::AdamW({x}).state()) CHECK(t.dtype() != DType::f32);
+}
+
+TEST_CASE(
+    "stochastic rounding of bf16 is right in the mean, repeatable, and different for another seed "
+    "or step") {
+  Values p0(4096, 1), g(4096, 1e-3);
+  auto stepped = [&](uint64_t seed, int steps) {
+    Options o{.lr = 1, .stochastic_rounding = true, .seed = seed};
+    return run(optim::kSGD, o, DType::bf16, p0, std::vector<Values>(size_t(steps), g));
+  };
+  Values once = stepped(1, 1);
+  double mean = 0;
+  for (double v : once) {
+    CHECK((v == 1 || v == 0.99609375));
+    mean += v / 4096;
+  }
+  CHECK(mean == doctest::Approx(.999).epsilon(1e-4));
+  CHECK(once == stepped(1, 1));
+  CHECK(once != stepped(2, 1));
+  mean = 0;
+  for (double v : stepped(1, 50)) mean += v / 4096;
+  CHECK(mean == doctest::Approx(.95).epsilon(5e-4));
+  says(error_of([&] { run(optim::kSGD, {.stochastic_rounding = true}, DType::f16); }),
+       "set masters = true");
+}
+
+TEST_CASE(
+    "saved state goes into another optimizer bit for bit, and foreign state changes nothing") {
+  auto make = [](const Tensor& w) { return optim::AdamW({w}, {.masters = true}); };
+  Tensor w = parameter({1, 2}, DType::bf16, "w"), again = parameter({1, 2}, DType::bf16, "w");
+  auto one = make(w), two = make(again);
+  set_grad(w, {.1, -.3});
+  one.step();
+  std::vector<optim::NamedState> saved;
+  for (const auto& [name, t] : one.state()) saved.emplace_back(name, t.clone());
+  two.load_state(saved);
+  copy_elements(w, again);
+  for (const Tensor& t : {w, again}) set_grad(t, {.2, .7});
+  one.step();
+  two.step();
+  for (size_t k = 0; k < saved.size(); ++k) {
+    CAPTURE(saved[k].first);
+    CHECK(one.state()[k].second.to_vector() == two.state()[k].second.to_vector());
+  }
+  saved.back().first = "w.other";
+  saved[0].second = zeros({2}, DType::i64);
+  std::string e = error_of([&] { two.load_state(saved); });
+  says(e, "w.other is not expected");
+  says(e, "w.exp_avg_sq is missing");
+  says(e, "applied_steps is i64(2), expected i64()");
+  CHECK(two.applied_steps() == 2);
+}
+
+TEST_CASE("a step bumps the version of what it changes, and of nothing else") {
+  Tensor a = parameter({1}), b = parameter({1});
+  optim::SGD opt(std::vector<Tensor>{a, b});
+  set_grad(a, {1});
+  uint64_t va = a.version(), vb = b.version();
+  opt.step();
+  CHECK(a.version() == va + 1);
+  CHECK(b.version() == vb);
+}
