@@ -52,9 +52,11 @@ struct Norm {
   MINIM_HD static auto slope(Lane lane, double p, const A* x) {
     const bool largest_only = p > std::numeric_limits<double>::max();
     const A top = largest(lane, x), r = largest_only ? A(1) : ratio(lane, p, x, top);
-    const Index n = lane.n, first = n - lane.template max<Index>([=](Index j) {
-      return math::fabs(x[j]) == top ? n - j : Index{0};
-    });
+    Index first = 0;
+    if (largest_only)
+      first = lane.n - lane.template max<Index>([=](Index j) {
+        return math::fabs(x[j]) == top ? lane.n - j : Index{0};
+      });
     return [=](Index j) {
       if (largest_only) return j == first ? math::sign(x[j]) : A(0);
       const A share = math::fabs(x[j]) / top / r;
