@@ -240,11 +240,14 @@ TEST_CASE("edit distance counts insertions, deletions and substitutions") {
 }
 
 TEST_CASE("the nearest name is the one with fewest edits, not the first that is within the word") {
-  const std::vector<std::string_view> ops = {"max",     "sum",         "min",
-                                             "softmax", "log_softmax", "cumsum"};
+  const std::vector<std::string_view> ops = {"max",    "sum", "min", "softmax", "log_softmax",
+                                             "cumsum", "log", "mse", "nll_loss"};
   CHECK(nearest("sofmax", ops) == "softmax");
   CHECK(nearest("sotfmax", ops) == "softmax");
   CHECK(nearest("logsoftmax", ops) == "log_softmax");
+  CHECK(nearest("log_sotfmax", ops) == "log_softmax");
+  CHECK(nearest("mse_loss", ops) == "mse");
+  CHECK(nearest("maxpool2d_layer", ops) == "");
   CHECK(nearest("comsum", ops) == "cumsum");
   CHECK(nearest("summ", ops) == "sum");
   CHECK(nearest("maxx", ops) == "max");

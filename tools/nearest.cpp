@@ -32,12 +32,22 @@ struct Unlikeness {
   auto operator<=>(const Unlikeness&) const = default;
 };
 
+/// How many edits a candidate within `word` counts for: one, or two where it is less than half of
+/// it, for which it must be a whole part ("mse" of "mse_loss").
+std::size_t cost_within(std::string_view word, std::string_view candidate) {
+  const std::size_t at = word.find(candidate), end = at + candidate.size();
+  if (at == word.npos) return kUnlike.first;
+  if (candidate.size() >= 3 && 2 * candidate.size() >= word.size()) return 1;
+  auto parts = [&](std::size_t i) { return word[i] == '_' || word[i] == '-'; };
+  const bool whole = (at == 0 || parts(at - 1)) && (end == word.size() || parts(end));
+  return whole && !candidate.empty() ? 2 : kUnlike.first;
+}
+
 Unlikeness unlikeness(std::string_view word, std::string_view candidate) {
   const std::size_t edits = edit_distance(word, candidate);
   const bool holds = word.size() >= 3 && candidate.find(word) != candidate.npos;
-  const bool is_held = candidate.size() >= 3 && 2 * candidate.size() >= word.size() &&
-                       word.find(candidate) != word.npos;
-  if (holds || is_held) return {std::min<std::size_t>(edits, 1), edits};
+  const std::size_t shared = holds ? 1 : cost_within(word, candidate);
+  if (shared != kUnlike.first) return {std::min(edits, shared), edits};
   const std::size_t longer = std::max(word.size(), candidate.size());
   if (2 * edits <= std::max<std::size_t>(longer, 3)) return {edits, edits};
   return {};
