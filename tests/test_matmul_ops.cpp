@@ -4,51 +4,11 @@
 #include <string>
 
 #include "minim/amp/autocast.h"
-#include "minim/core/parallel.h"
 #include "minim/ops/composite.h"
+#include "minim/tests/samples.h"
 
 using namespace minim;
-
-namespace {
-
-/// The text of the Error that f throws; "" when it throws none.
-template <class F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-/// Reproducible values of either sign, around 1.
-Tensor noise(const Shape& shape, DType dtype = DType::f32, unsigned seed = 1) {
-  std::vector<double> values(size_t(shape.numel()));
-  for (double& v : values) v = double((seed = seed * 1664525u + 1013904223u) >> 16) / 32768 - 1;
-  return tensor(values, shape, dtype);
-}
-
-std::vector<double> gradient_of(const Tensor& x) { return x.grad().to_vector(); }
-
-void check_close(const std::vector<double>& got, const std::vector<double>& expected,
-                 double error) {
-  REQUIRE(got.size() == expected.size());
-  for (size_t i = 0; i < got.size(); ++i)
-    CHECK(got[i] == doctest::Approx(expected[i]).epsilon(error));
-}
-
-struct Threads {
-  int before = threads();
-  explicit Threads(int n) { set_threads(n); }
-  ~Threads() { set_threads(before); }
-};
-
-}  // namespace
+using namespace minim::test;
 
 TEST_CASE("matmul follows the shapes of vectors, matrices and broadcast batches") {
   auto shape = [](const Shape& x, const Shape& y) { return matmul(ones(x), ones(y)).shape(); };

@@ -1,0 +1,81 @@
+#include <cmath>
+
+#include "minim/amp/autocast.h"
+#include "minim/ops/composite.h"
+#include "minim/tests/samples.h"
+
+using namespace minim;
+using namespace minim::test;
+
+namespace {
+
+/// Channel 0 holds 1 2 3 6 (mean 3, variance 3.5), channel 1 holds -1 1 -1 1 (0 and 1).
+Tensor two_channels(DType dtype = DType::f64) {
+  return shaped({1, 2, -1, 1, 3, 6, -1, 1}, {2, 2, 2}, dtype);
+}
+
+}  // namespace
+
+TEST_CASE("batch_norm gives what is computed by hand") {
+  const double r0 = 1 / std::sqrt(3.5 + 1e-5), r1 = 1 / std::sqrt(1 + 1e-5);
+  check_close(batch_norm(two_channels()).to_vector(), {-2 * r0, -r0, -r1, r1, 0, 3 * r0, -r1, r1},
+              1e-14);
+  Tensor weight = tensor({2, 3}, DType::f64), bias = tensor({10, 20}, DType::f64);
+  check_close(batch_norm(two_channels(), Tensor(), Tensor(), weight, bias).to_vector(),
+              {10 - 4 * r0, 10 - 2 * r0, 20 - 3 * r1, 20 + 3 * r1, 10, 10 + 6 * r0, 20 - 3 * r1,
+               20 + 3 * r1},
+              1e-14);
+  Tensor mean = tensor({1, 0}, DType::f64), var = tensor({4, 1}, DType::f64);
+  check_close(batch_norm(two_channels(), mean, var, Tensor(), Tensor(), {.eps = 0}).to_vector(),
+              {0, 0.5, -1, 1, 1, 2.5, -1, 1}, 1e-14);
+}
+
+TEST_CASE("batch_norm_update moves the running statistics with the unbiased variance") {
+  Tensor mean = zeros({2}), var = ones({2}), x = two_channels(DType::f32);
+  Tensor y = batch_norm_update(x, mean, var);
+  CHECK(y.to_vector() == batch_norm(x).to_vector());
+  check_close(mean.to_vector(), {0.3, 0}, 1e-6);
+  check_close(var.to_vector(), {0.9 + 0.1 * 14 / 3, 0.9 + 0.1 * 4 / 3}, 1e-6);
+  batch_norm_update(x, mean, var, Tensor(), Tensor(), {.momentum = 1});
+  check_close(mean.to_vector(), {3, 0}, 1e-6);
+  check_close(var.to_vector(), {14.0 / 3, 4.0 / 3}, 1e-6);
+}
+
+TEST_CASE("batch_norm of 16 bits keeps its dtype beside fp32 parameters and computes in fp32") {
+  // 300 squared does not fit f16.
+  Tensor x = shaped({-300, 300, -300, 300}, {4, 1}, DType::f16), mean = zeros({1}), var = ones({1});
+  for (bool inside : {false, true}) {
+    std::unique_ptr<amp::Autocast> region;
+    if (inside) region = std::make_unique<amp::Autocast>(DType::f16);
+    Tensor y = batch_norm_update(x, mean, var, ones({1}), zeros({1}));
+    CHECK(y.dtype() == DType::f16);
+    CHECK(y.to_vector() == std::vector<double>{-1, 1, -1, 1});
+  }
+  CHECK(mean.dtype() == DType::f32);
+  CHECK(var.item() > 20000);
+}
+
+TEST_CASE("batch_norm refuses statistics of one value, and one running statistic alone") {
+  CHECK(has(error_of([] { batch_norm(ones({1, 3})); }), "one value per channel"));
+  CHECK(error_of([] { batch_norm(ones({1, 3}), zeros({3}), ones({3})); }).empty());
+  CHECK(has(error_of([] { batch_norm(ones({2, 3}), zeros({3})); }), "given together"));
+  CHECK(has(error_of([] {
+              batch_norm(ones({2, 3}), Tensor(), Tensor(), ones({2}));
+            }),
+            "weight has shape (2), expected (3)"));
+  CHECK(has(error_of([] { batch_norm(ones({3})); }), "(N, C, ...)"));
+}
+
+TEST_CASE("group_norm normalises neighbouring channels together") {
+  Tensor x = noise({3, 4, 5}, DType::f64);
+  // One group: layer_norm over everything but N. As many groups as channels: over each channel.
+  check_close(group_norm(x).to_vector(), layer_norm(x.reshape({3, 20})).to_vector(), 1e-12);
+  check_close(group_norm(x, Tensor(), Tensor(), {.num_groups = 4}).to_vector(),
+              layer_norm(x).to_vector(), 1e-12);
+  Tensor weight = tensor({1, 2, 3, 4}, DType::f64), bias = tensor({5, 6, 7, 8}, DType::f64);
+  Tensor halves = layer_norm(x.reshape({3, 2, 10})).reshape({3, 4, 5});
+  check_close(group_norm(x, weight, bias, {.num_groups = 2}).to_vector(),
+              (halves * weight.reshape({4, 1}) + bias.reshape({4, 1})).to_vector(), 1e-12);
+  CHECK(has(error_of([&] { group_norm(x, Tensor(), Tensor(), {.num_groups = 3}); }),
+            "3 groups do not divide the 4 channels"));
+}
