@@ -6,7 +6,7 @@
 using namespace minim;
 using namespace minim::test;
 
-TEST_CASE("an average of weights follows its formula, with a decay that rises to its own") {
+TEST_CASE("an average of weights follows its formula with a decay that rises to its own") {
   Tensor w = parameter({1, -2}, DType::f64, "w");
   optim::SGD opt({w}, {.lr = 1});
   optim::Ema ema(opt, .5);
@@ -25,7 +25,7 @@ TEST_CASE("an average of weights follows its formula, with a decay that rises to
     says(error_of([&] { optim::Ema(opt, bad); }), "[Ema] decay must be in [0, 1)");
 }
 
-TEST_CASE("L4: an average is taken in fp32 from the masters, not from their 16-bit roundings") {
+TEST_CASE("L4: an average is taken in fp32 from the masters and not from their 16-bit roundings") {
   Tensor w = parameter({1}, DType::bf16, "w");
   optim::SGD opt({w}, {.lr = 1, .masters = true});
   optim::Ema ema(opt, 0);
@@ -41,7 +41,7 @@ TEST_CASE("L4: an average is taken in fp32 from the masters, not from their 16-b
   CHECK(optim::Ema(rounding, .9).state()[1].second.dtype() == DType::f32);
 }
 
-TEST_CASE("averages stand in the model while they are swapped in, and the weights come back") {
+TEST_CASE("averages stand in the model while they are swapped in and the weights come back") {
   for (DType d : {DType::f32, DType::bf16}) {
     Tensor w = parameter({1, 3}, d, "w");
     optim::AdamW opt({w}, {.lr = .5, .masters = d == DType::bf16});
@@ -87,7 +87,8 @@ TEST_CASE("a saved average goes on bit for bit") {
   says(error_of([&] { two.load_state(saved); }), "w.ema is missing");
 }
 
-TEST_CASE("gradient statistics tell norm, largest, share that is not zero and what is not finite") {
+TEST_CASE(
+    "gradient statistics tell norm and largest and share that is not zero and what is not finite") {
   Tensor a = parameter({0, 0, 0, 0}, DType::bf16, "a"), b = parameter({0, 0, 0}),
          c = parameter({0});
   a.set_grad(tensor({3, 0, -4, 0}, DType::bf16));

@@ -39,7 +39,8 @@ TEST_CASE("Muon equals its formulas on tall and on wide matrices") {
               1e-14);
 }
 
-TEST_CASE("an orthogonalized matrix has singular values near 1, in fp32 inside autocast too") {
+TEST_CASE(
+    "an orthogonalized matrix has singular values near 1 and stays fp32 inside autocast too") {
   check_close(optim::orthogonalized(tensor(Values{3, 0, 0, .1}, {2, 2}, DType::f64)).to_vector(),
               {0.6970136068245822, 0, 0, 1.1287797397059907}, 1e-14);
   CHECK(optim::orthogonalized(zeros({3, 3})).to_vector() == Values(9, 0));
@@ -55,7 +56,7 @@ TEST_CASE("an orthogonalized matrix has singular values near 1, in fp32 inside a
   check_close(tall.transpose(0, 1).contiguous().to_vector(), plain.to_vector(), 1e-5);
 }
 
-TEST_CASE("Muon takes matrices, AdamW the rest, in one optimizer with one state") {
+TEST_CASE("Muon takes matrices and AdamW the rest in one optimizer with one state") {
   Tensor w = waves(3, 2, 0, DType::bf16).set_requires_grad().set_name("w");
   Tensor b = parameter({1, 2}, DType::bf16, "b"), exact = parameter({1, 2});
   says(error_of([&] {
