@@ -181,7 +181,7 @@ TEST_CASE("safetensors: every defect of a file has its own message") {
   CHECK(says(complaint(file_with(R"({"a":{"dtype":"U8","shape":[3]}})", "123")),
              "'a' has no data_offsets"));
 
-  CHECK(says(one("\"F8_E4M3\"", "[3]", "[0,3]"), "the dtype \"F8_E4M3\": known are"));
+  CHECK(says(one("\"F6_E2M3\"", "[3]", "[0,3]"), "the dtype \"F6_E2M3\": known are"));
   CHECK(says(one("3", "[3]", "[0,3]"), "the dtype 3: known are"));
   CHECK(says(one("\"U8\"", "3", "[0,3]"), "'a' has the shape 3: expected whole numbers"));
   CHECK(says(one("\"U8\"", "[-3]", "[0,3]"), "the shape [-3]"));
