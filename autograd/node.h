@@ -2,6 +2,7 @@
 // a tensor that requires gradients carries an Autograd, which says who made it. Nodes point to
 // their operands' Autograds, never to their results, so branches that nobody holds die at once.
 #pragma once
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -12,12 +13,34 @@ namespace minim {
 
 struct Node;
 
+/// Functions in the order in which they were added.
+template <class F>
+class Hooks {
+  using List = std::vector<std::shared_ptr<F>>;
+
+ public:
+  HookHandle add(F f) {
+    if (!list_) list_ = std::make_shared<List>();
+    list_->push_back(std::make_shared<F>(std::move(f)));
+    return {[list = std::weak_ptr(list_), mine = std::weak_ptr(list_->back())] {
+      if (auto alive = list.lock()) std::erase(*alive, mine.lock());
+    }};
+  }
+  bool empty() const { return !list_ || list_->empty(); }
+  List all() const { return list_ ? *list_ : List(); }  ///< a copy: a hook may remove itself
+
+ private:
+  std::shared_ptr<List> list_;
+};
+using GradHook = std::function<Tensor(const Tensor&)>;
+
 struct Autograd {
   bool requires_grad = false;
   std::shared_ptr<Node> node;  ///< null for leaves
   int output = 0;              ///< which of the node's outputs
   Tensor grad;                 ///< leaves only: the sum so far
   double scale = 1;            ///< leaves only: the loss scale that `grad` still carries; 1 is none
+  Hooks<GradHook> hooks;       ///< leaves only; other tensors' are the node's
 };
 
 /// A tensor as backward will read it. Holds the storage but no history, so that a node does not
@@ -40,6 +63,7 @@ struct Node {
   bool released = false;         ///< backward ran without retain_graph
   double scale = 1;              ///< of a node that multiplies by the loss scale; 1 for any other
   uint64_t visit = 0;
+  std::map<int, Hooks<GradHook>> hooks;  ///< by output
 
   ~Node();  // frees chains of any length without recursion
 };
@@ -74,6 +98,9 @@ Autograd& autograd_of(const Tensor& x);  ///< made on first use
 /// Records that `outputs` came from `operands` by args.
 void record(const OpRow& row, const OpArgs& args, std::span<const Tensor> operands,
             std::span<const Tensor> outputs);
+
+/// Everything `root` was made from, newest first.
+std::vector<Node*> reachable(Node* root);
 
 /// The calls that x was made from, in the order they ran, one a line: "%4 f16(2, 3) = matmul %1
 /// %3".

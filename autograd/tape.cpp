@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <atomic>
-#include <unordered_map>
 
 #include "minim/autograd/node.h"
 #include "minim/core/probe.h"
@@ -8,14 +7,7 @@
 namespace minim {
 namespace {
 
-std::atomic<uint64_t> next_sequence{0}, next_visit{0};
-
-/// Nodes whose last owner is being destroyed wait here, so that freeing a chain is a loop.
-struct Graveyard {
-  std::vector<std::shared_ptr<Node>> nodes;
-  bool emptying = false;
-};
-thread_local Graveyard graveyard;
+std::atomic<uint64_t> next_visit{0};
 
 void check_version(const Saved& saved, const Node& node, const char* role, size_t k) {
   if (saved.tensor.version() == saved.version) return;
@@ -24,6 +16,13 @@ void check_version(const Saved& saved, const Node& node, const char* role, size_
        saved.tensor.name().empty() ? "" : ", '" + saved.tensor.name() + "'",
        ") was changed in place: it is at version ", saved.tensor.version(),
        ", backward needs version ", saved.version, "; use an out-of-place op, or clone() first");
+}
+
+Arg with_data(Arg arg, const Saved& saved, const Node& node, const char* role, size_t k) {
+  if (!saved.tensor.defined()) return arg;
+  check_version(saved, node, role, k);
+  arg.data = saved.tensor.data();
+  return arg;
 }
 
 /// A leaf sums in fp32 even when it is stored in 16 bits.
@@ -71,14 +70,123 @@ void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale) {
   accumulate(leaf.grad, mine);
 }
 
-void deliver(Autograd& target, const Tensor& gradient, double scale) {
-  if (target.node)
-    accumulate(target.node->grad_out[size_t(target.output)], gradient);
-  else
-    accumulate_leaf(target, gradient, scale);
+/// The loss scale that gradients through these nodes carry.
+double loss_scale(const std::vector<Node*>& nodes) {
+  double scale = 1;
+  for (const Node* n : nodes) {
+    if (n->scale == 1 || n->scale == scale) continue;
+    if (scale != 1)
+      fail("one backward() through losses with scales ", scale, " and ", n->scale,
+           "; use one scale between updates");
+    scale = n->scale;
+  }
+  return scale;
 }
 
-/// Everything `root` was made from, newest first.
+void apply(const Hooks<GradHook>& hooks, Tensor& gradient, const char* whose) {
+  for (const auto& hook : hooks.all()) {
+    Tensor replaced = (*hook)(gradient);
+    if (!replaced.defined()) continue;
+    if (!(replaced.shape() == gradient.shape()) || !is_floating(replaced.dtype()))
+      fail("[", whose, " backward] a hook turned a gradient ", name_of(gradient.dtype()),
+           gradient.shape(), " into ", name_of(replaced.dtype()), replaced.shape(),
+           "; keep the shape, or return an undefined Tensor to leave it as it is");
+    gradient = replaced;
+  }
+}
+
+/// One backward().
+class Pass {
+ public:
+  Pass(Node* root, bool retain) : nodes_(reachable(root)), retain_(retain) {
+    scale_ = loss_scale(nodes_);
+  }
+  ~Pass() {
+    for (Node* node : nodes_)
+      for (Tensor& g : node->grad_out) g = {};
+  }
+  void run(Autograd& root, const Tensor& gradient) {
+    deliver(root, gradient);
+    for (Node* node : nodes_) {
+      run(*node);
+      for (Tensor& g : node->grad_out) g = {};
+      if (!retain_) release(*node);
+    }
+    for (auto& [leaf, sum] : hooked_) {
+      apply(leaf->hooks, sum, "leaf");
+      Tensor whole = std::move(sum);
+      accumulate_leaf(*leaf, whole, scale_);
+    }
+  }
+
+ private:
+  void deliver(Autograd& target, const Tensor& gradient) {
+    if (target.node) return accumulate(target.node->grad_out[size_t(target.output)], gradient);
+    if (target.hooks.empty()) return accumulate_leaf(target, gradient, scale_);
+    auto it = std::find_if(hooked_.begin(), hooked_.end(),
+                           [&](const auto& leaf) { return leaf.first == &target; });
+    accumulate(it == hooked_.end() ? hooked_.emplace_back(&target, Tensor()).second : it->second,
+               gradient);
+  }
+
+  void run(Node& node) {
+    bool any = std::any_of(node.grad_out.begin(), node.grad_out.end(),
+                           [](const Tensor& g) { return g.defined(); });
+    if (!any) return;
+    if (node.released)
+      fail("[", node.row->name,
+           "] backward through the same graph a second time: its saved tensors are gone; pass "
+           "retain_graph = true to the first backward()");
+    for (auto& [output, hooks] : node.hooks)
+      if (Tensor& g = node.grad_out[size_t(output)]; g.defined()) apply(hooks, g, node.row->name);
+    run_kernel(node);
+  }
+
+  void run_kernel(Node& node) {
+    const OpRow& row = *node.row;
+    OpArgs args;
+    args.n_in = int(node.in.size());
+    args.n_out = int(node.out.size());
+    args.dtype = node.dtype;
+    args.attrs = node.attrs;
+    args.rng = node.rng;
+    std::vector<Tensor> gradients(node.in.size());
+    for (size_t k = 0; k < node.in.size(); ++k) {
+      args.in[k] = with_data(node.in[k], node.saved_in[k], node, "operand", k);
+      if (!node.inputs[k]) continue;
+      DType d = grad_dtype(*node.inputs[k], node.in[k].dtype);
+      if (node.scale != 1) d = promote_types(d, DType::f32);  // a loss scale need not fit f16
+      gradients[k] = empty(node.in[k].shape, d);
+      args.grad_in[k] = arg_of(gradients[k]);
+    }
+    for (size_t k = 0; k < node.out.size(); ++k) {
+      args.out[k] = with_data(node.out[k], node.saved_out[k], node, "result", k);
+      args.grad_out[k] = arg_of(node.grad_out[k]);
+    }
+    row.backward[0](args);
+    if (Probe* probe = Probe::current()) probe->after_op(row, args, true);
+    for (size_t k = 0; k < gradients.size(); ++k)
+      if (gradients[k].defined()) {
+        Tensor gradient = std::move(gradients[k]);
+        deliver(*node.inputs[k], gradient);
+      }
+  }
+
+  static void release(Node& node) {
+    if (node.row->saves.inputs + node.row->saves.outputs == 0) return;
+    for (Saved& s : node.saved_in) s = {};
+    for (Saved& s : node.saved_out) s = {};
+    node.released = true;
+  }
+
+  std::vector<Node*> nodes_;
+  std::vector<std::pair<Autograd*, Tensor>> hooked_;  ///< leaves with hooks, and their sums
+  double scale_;
+  bool retain_;
+};
+
+}  // namespace
+
 std::vector<Node*> reachable(Node* root) {
   uint64_t visit = ++next_visit;
   std::vector<Node*> nodes;
@@ -95,157 +203,12 @@ std::vector<Node*> reachable(Node* root) {
   return nodes;
 }
 
-/// The loss scale that gradients through these nodes carry.
-double loss_scale(const std::vector<Node*>& nodes) {
-  double scale = 1;
-  for (const Node* n : nodes) {
-    if (n->scale == 1 || n->scale == scale) continue;
-    if (scale != 1)
-      fail("one backward() through losses with scales ", scale, " and ", n->scale,
-           "; use one scale between updates");
-    scale = n->scale;
-  }
-  return scale;
+HookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> f) const {
+  if (!requires_grad())
+    fail("[register_hook] ", origin(*this), " does not require gradients: none will ever arrive");
+  Autograd& a = *impl_->autograd;
+  return (a.node ? a.node->hooks[a.output] : a.hooks).add(std::move(f));
 }
-
-void run(Node& node, double scale) {
-  if (node.released)
-    fail("[", node.row->name,
-         "] backward through the same graph a second time: its saved tensors are gone; pass "
-         "retain_graph = true to the first backward()");
-  const OpRow& row = *node.row;
-  OpArgs args;
-  args.n_in = int(node.in.size());
-  args.n_out = int(node.out.size());
-  args.dtype = node.dtype;
-  args.attrs = node.attrs;
-  args.rng = node.rng;
-  std::vector<Tensor> gradients(node.in.size());
-  for (size_t k = 0; k < node.in.size(); ++k) {
-    args.in[k] = node.in[k];
-    if (node.saved_in[k].tensor.defined()) {
-      check_version(node.saved_in[k], node, "operand", k);
-      args.in[k].data = node.saved_in[k].tensor.data();
-    }
-    if (!node.inputs[k]) continue;
-    DType d = grad_dtype(*node.inputs[k], node.in[k].dtype);
-    if (node.scale != 1) d = promote_types(d, DType::f32);  // a loss scale need not fit f16
-    gradients[k] = empty(node.in[k].shape, d);
-    args.grad_in[k] = arg_of(gradients[k]);
-  }
-  bool any = false;
-  for (size_t k = 0; k < node.out.size(); ++k) {
-    args.out[k] = node.out[k];
-    if (node.saved_out[k].tensor.defined()) {
-      check_version(node.saved_out[k], node, "result", k);
-      args.out[k].data = node.saved_out[k].tensor.data();
-    }
-    if (!node.grad_out[k].defined()) continue;
-    any = true;
-    args.grad_out[k] = arg_of(node.grad_out[k]);
-  }
-  if (!any) return;
-  row.backward[0](args);
-  if (Probe* probe = Probe::current()) probe->after_op(row, args, true);
-  for (size_t k = 0; k < gradients.size(); ++k)
-    if (gradients[k].defined()) {
-      Tensor gradient = std::move(gradients[k]);
-      deliver(*node.inputs[k], gradient, scale);
-    }
-}
-
-}  // namespace
-
-Node::~Node() {
-  Graveyard& g = graveyard;
-  for (auto& input : inputs)
-    if (input && input.use_count() == 1 && input->node) g.nodes.push_back(std::move(input->node));
-  if (g.emptying) return;
-  g.emptying = true;
-  while (!g.nodes.empty()) {
-    std::shared_ptr<Node> node = std::move(g.nodes.back());
-    g.nodes.pop_back();
-  }
-  g.emptying = false;
-}
-
-Arg arg_of(const Tensor& x) {
-  if (!x.defined()) return {};
-  return {x.data(), x.dtype(), x.shape(), x.strides(), true};
-}
-
-Autograd& autograd_of(const Tensor& x) {
-  if (!x.impl()->autograd) x.impl()->autograd = std::make_shared<Autograd>();
-  return *x.impl()->autograd;
-}
-
-std::string origin(const Tensor& x) {
-  if (!x.name().empty()) return "'" + x.name() + "'";
-  const auto& a = x.impl()->autograd;
-  return a && a->node ? std::string("the result of ") + a->node->row->name : "a tensor";
-}
-
-void record(const OpRow& row, const OpArgs& args, std::span<const Tensor> operands,
-            std::span<const Tensor> outputs) {
-  auto node = std::make_shared<Node>();
-  node->row = &row;
-  node->sequence = ++next_sequence;
-  node->dtype = args.dtype;
-  node->attrs = args.attrs;
-  node->rng = args.rng;
-  auto save = [](const Tensor& x, bool wanted) {
-    if (!wanted || !x.defined()) return Saved{};
-    Tensor alias = as_strided(x, x.shape(), x.strides(), x.impl()->offset);
-    return Saved{alias, x.version()};
-  };
-  auto shape_only = [](Arg a) {
-    a.data = nullptr;
-    return a;
-  };
-  for (size_t k = 0; k < operands.size(); ++k) {
-    const Tensor& x = operands[k];
-    node->in.push_back(shape_only(args.in[k]));
-    node->saved_in.push_back(save(x, row.saves.inputs >> k & 1));
-    bool wanted = x.defined() && x.requires_grad() && is_floating(x.dtype());
-    node->inputs.push_back(wanted ? x.impl()->autograd : nullptr);
-  }
-  for (size_t k = 0; k < outputs.size(); ++k) {
-    node->out.push_back(shape_only(args.out[k]));
-    node->saved_out.push_back(save(outputs[k], row.saves.outputs >> k & 1));
-  }
-  node->grad_out.resize(outputs.size());
-  for (size_t k = 0; k < outputs.size(); ++k) {
-    if (int(k) >= row.returned || !is_floating(outputs[k].dtype())) continue;
-    Autograd& a = autograd_of(outputs[k]);
-    a.requires_grad = true;
-    a.node = node;
-    a.output = int(k);
-  }
-}
-
-bool Tensor::requires_grad() const {
-  return impl_ && impl_->autograd && impl_->autograd->requires_grad;
-}
-
-const Tensor& Tensor::set_requires_grad(bool on) const {
-  if (on && !is_floating(dtype()))
-    fail("only floating tensors can require gradients, this one is ", name_of(dtype()));
-  autograd_of(*this).requires_grad = on;
-  return *this;
-}
-
-Tensor Tensor::grad() const { return impl_->autograd ? impl_->autograd->grad : Tensor(); }
-
-void Tensor::set_grad(const Tensor& grad) const {
-  if (grad.defined() && !(grad.shape() == shape()))
-    fail("a gradient of shape ", grad.shape(), " does not fit ", origin(*this), " of shape ",
-         shape());
-  Autograd& a = autograd_of(*this);
-  a.grad = grad;
-  a.scale = 1;
-}
-
-Tensor Tensor::detach() const { return as_strided(*this, shape(), strides(), impl_->offset); }
 
 void Tensor::backward(bool retain_graph) const {
   if (numel() != 1)
@@ -261,56 +224,10 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
   if (!(gradient.shape() == shape()))
     fail("the gradient has shape ", gradient.shape(), ", the tensor ", shape());
   Autograd& root = *impl_->autograd;
-  if (!root.node) {
-    const Tensor callers = gradient;  // a second owner: it is copied, not taken
-    return accumulate_leaf(root, callers, 1);
-  }
-  std::vector<Node*> nodes = reachable(root.node.get());
-  double scale = loss_scale(nodes);
   NoGrad no_recording;
   MemoryScope kind(MemoryKind::gradients);
-  try {
-    deliver(root, gradient, scale);
-    for (Node* node : nodes) {
-      run(*node, scale);
-      for (Tensor& g : node->grad_out) g = {};
-      if (retain_graph || node->row->saves.inputs + node->row->saves.outputs == 0) continue;
-      for (Saved& s : node->saved_in) s = {};
-      for (Saved& s : node->saved_out) s = {};
-      node->released = true;
-    }
-  } catch (...) {
-    for (Node* node : nodes)
-      for (Tensor& g : node->grad_out) g = {};
-    throw;
-  }
-}
-
-std::string dump(const Tensor& x) {
-  if (!x.requires_grad() || !x.impl()->autograd->node) return "(a leaf)\n";
-  std::vector<Node*> nodes = reachable(x.impl()->autograd->node.get());
-  std::reverse(nodes.begin(), nodes.end());
-  std::unordered_map<const void*, std::string> names;
-  auto name_of_input = [&](const std::shared_ptr<Autograd>& a) -> std::string {
-    if (!a) return "_";
-    const void* key = a->node ? static_cast<const void*>(a->node.get()) : a.get();
-    auto [it, fresh] = names.try_emplace(key, "");
-    if (fresh) it->second = "leaf" + std::to_string(names.size());
-    return it->second +
-           (a->node && a->node->row->returned > 1 ? "." + std::to_string(a->output) : "");
-  };
-  std::string text;
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    const Node& n = *nodes[i];
-    std::string line;
-    for (size_t k = 0; k < n.inputs.size(); ++k)
-      if (n.in[k].defined)
-        line += " " + name_of_input(n.inputs[k]) + ":" + minim::name_of(n.in[k].dtype);
-    names[&n] = "%" + std::to_string(i);
-    text += "%" + std::to_string(i) + " " + minim::name_of(n.out[0].dtype) +
-            to_string(n.out[0].shape) + " = " + n.row->name + line + "\n";
-  }
-  return text;
+  const Tensor callers = gradient;  // a second owner: a leaf copies it
+  Pass(root.node.get(), retain_graph).run(root, callers);
 }
 
 }  // namespace minim
