@@ -1,13 +1,14 @@
 #include <algorithm>
 #include <atomic>
 
-#include "minim/autograd/node.h"
+#include "minim/autograd/recorder.h"
 #include "minim/core/probe.h"
 
 namespace minim {
 namespace {
 
 std::atomic<uint64_t> next_visit{0};
+thread_local double live_scale = 1;
 
 void check_version(const Saved& saved, const Node& node, const char* role, size_t k) {
   if (saved.tensor.version() == saved.version) return;
@@ -53,7 +54,7 @@ void accumulate(Tensor& sum, const Tensor& addend) {
   accumulate(sum, addend);
 }
 
-void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale) {
+void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale, const OpRow* by) {
   if (leaf.grad.defined() && leaf.scale != scale)
     fail("gradients with loss scale ", scale, " would be added to gradients with loss scale ",
          leaf.scale,
@@ -68,7 +69,23 @@ void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale) {
     copy_elements(addend, mine);
   }
   accumulate(leaf.grad, mine);
+  if (by) autograd_of(leaf.grad).gradient_of = by;
 }
+
+/// Appends what `root` was made from, as far as this visit has not met it.
+void collect(Node* root, uint64_t visit, std::vector<Node*>& nodes) {
+  auto meet = [&](Node* n) {
+    if (!n || n->visit == visit) return;
+    n->visit = visit;
+    nodes.push_back(n);
+  };
+  size_t i = nodes.size();
+  for (meet(root); i < nodes.size(); ++i)
+    for (const auto& input : nodes[i]->inputs)
+      if (input) meet(input->node.get());
+}
+
+constexpr auto kOlder = [](const Node* a, const Node* b) { return a->sequence < b->sequence; };
 
 /// The loss scale that gradients through these nodes carry.
 double loss_scale(const std::vector<Node*>& nodes) {
@@ -83,12 +100,15 @@ double loss_scale(const std::vector<Node*>& nodes) {
   return scale;
 }
 
-void apply(const Hooks<GradHook>& hooks, Tensor& gradient, const char* whose) {
+void apply(const Hooks<GradHook>& hooks, Tensor& gradient, const OpRow& made_by) {
+  if (hooks.empty()) return;
+  gradient = gradient.detach();
+  autograd_of(gradient).gradient_of = &made_by;
   for (const auto& hook : hooks.all()) {
     Tensor replaced = (*hook)(gradient);
     if (!replaced.defined()) continue;
     if (!(replaced.shape() == gradient.shape()) || !is_floating(replaced.dtype()))
-      fail("[", whose, " backward] a hook turned a gradient ", name_of(gradient.dtype()),
+      fail("[", made_by.name, " backward] a hook turned a gradient ", name_of(gradient.dtype()),
            gradient.shape(), " into ", name_of(replaced.dtype()), replaced.shape(),
            "; keep the shape, or return an undefined Tensor to leave it as it is");
     gradient = replaced;
@@ -98,48 +118,88 @@ void apply(const Hooks<GradHook>& hooks, Tensor& gradient, const char* whose) {
 /// One backward().
 class Pass {
  public:
-  Pass(Node* root, bool retain) : nodes_(reachable(root)), retain_(retain) {
-    scale_ = loss_scale(nodes_);
+  Pass(Node* root, bool retain) : visit_(++next_visit), retain_(retain) {
+    collect(root, visit_, nodes_);
+    live_scale = scale_ = loss_scale(nodes_);
+    todo_ = nodes_;
+    std::make_heap(todo_.begin(), todo_.end(), kOlder);
   }
   ~Pass() {
+    live_scale = outer_scale_;
     for (Node* node : nodes_)
       for (Tensor& g : node->grad_out) g = {};
   }
   void run(Autograd& root, const Tensor& gradient) {
-    deliver(root, gradient);
-    for (Node* node : nodes_) {
-      run(*node);
-      for (Tensor& g : node->grad_out) g = {};
-      if (!retain_) release(*node);
+    deliver(root, gradient, nullptr);
+    while (!todo_.empty()) {
+      std::pop_heap(todo_.begin(), todo_.end(), kOlder);
+      Node& node = *todo_.back();
+      todo_.pop_back();
+      if (has_gradient(node)) run(node);
+      for (Tensor& g : node.grad_out) g = {};
+      if (!retain_) release(node);
     }
-    for (auto& [leaf, sum] : hooked_) {
-      apply(leaf->hooks, sum, "leaf");
+    for (auto& [leaf, sum, by] : hooked_) {
+      apply(leaf->hooks, sum, by ? *by : Op::to);
       Tensor whole = std::move(sum);
-      accumulate_leaf(*leaf, whole, scale_);
+      accumulate_leaf(*leaf, whole, scale_, by);
     }
   }
 
  private:
-  void deliver(Autograd& target, const Tensor& gradient) {
+  static bool has_gradient(const Node& node) {
+    return std::any_of(node.grad_out.begin(), node.grad_out.end(),
+                       [](const Tensor& g) { return g.defined(); });
+  }
+
+  void deliver(Autograd& target, const Tensor& gradient, const OpRow* by) {
     if (target.node) return accumulate(target.node->grad_out[size_t(target.output)], gradient);
-    if (target.hooks.empty()) return accumulate_leaf(target, gradient, scale_);
+    if (target.hooks.empty()) return accumulate_leaf(target, gradient, scale_, by);
     auto it = std::find_if(hooked_.begin(), hooked_.end(),
-                           [&](const auto& leaf) { return leaf.first == &target; });
-    accumulate(it == hooked_.end() ? hooked_.emplace_back(&target, Tensor()).second : it->second,
-               gradient);
+                           [&](const Hooked& h) { return h.leaf == &target; });
+    if (it == hooked_.end()) it = hooked_.insert(it, {&target, {}, by});
+    accumulate(it->sum, gradient);
   }
 
   void run(Node& node) {
-    bool any = std::any_of(node.grad_out.begin(), node.grad_out.end(),
-                           [](const Tensor& g) { return g.defined(); });
-    if (!any) return;
     if (node.released)
       fail("[", node.row->name,
            "] backward through the same graph a second time: its saved tensors are gone; pass "
            "retain_graph = true to the first backward()");
     for (auto& [output, hooks] : node.hooks)
-      if (Tensor& g = node.grad_out[size_t(output)]; g.defined()) apply(hooks, g, node.row->name);
-    run_kernel(node);
+      if (Tensor& g = node.grad_out[size_t(output)]; g.defined()) apply(hooks, g, *node.row);
+    node.replay ? replay(node) : run_kernel(node);
+  }
+
+  /// Records the calls again; their nodes take their turns among the others.
+  void replay(const Node& node) {
+    for (size_t k = 0; k < node.saved_in.size(); ++k)
+      with_data(node.in[k], node.saved_in[k], node, "operand", k);
+    std::vector<Tensor> all;
+    {
+      GradScope recording(true);
+      MemoryScope kind(node.replay->kind);
+      ProbeScope seen_before(nullptr);
+      ModuleScope module(node.module);
+      Recorder recorder(node);
+      all = node.replay->run();
+      recorder.finish();
+    }
+    size_t first = nodes_.size();
+    for (size_t k = 0; k < node.grad_out.size(); ++k) {
+      size_t which = node.replay->results[k];
+      if (which >= all.size() || !all[which].requires_grad() ||
+          !(all[which].shape() == node.out[k].shape))
+        Recorder::differ();
+      Autograd& result = *all[which].impl()->autograd;
+      if (node.grad_out[k].defined()) deliver(result, node.grad_out[k], nullptr);
+      replayed_.push_back(result.node);
+      collect(result.node.get(), visit_, nodes_);
+    }
+    for (; first < nodes_.size(); ++first) {
+      todo_.push_back(nodes_[first]);
+      std::push_heap(todo_.begin(), todo_.end(), kOlder);
+    }
   }
 
   void run_kernel(Node& node) {
@@ -164,49 +224,54 @@ class Pass {
       args.grad_out[k] = arg_of(node.grad_out[k]);
     }
     row.backward[0](args);
-    if (Probe* probe = Probe::current()) probe->after_op(row, args, true);
+    if (Probe* probe = Probe::current()) {
+      ModuleScope module(node.module);
+      probe->after_op(row, args, true);
+    }
     for (size_t k = 0; k < gradients.size(); ++k)
       if (gradients[k].defined()) {
         Tensor gradient = std::move(gradients[k]);
-        deliver(*node.inputs[k], gradient);
+        deliver(*node.inputs[k], gradient, &row);
       }
   }
 
   static void release(Node& node) {
+    node.replay.reset();
     if (node.row->saves.inputs + node.row->saves.outputs == 0) return;
     for (Saved& s : node.saved_in) s = {};
     for (Saved& s : node.saved_out) s = {};
     node.released = true;
   }
 
-  std::vector<Node*> nodes_;
-  std::vector<std::pair<Autograd*, Tensor>> hooked_;  ///< leaves with hooks, and their sums
-  double scale_;
+  struct Hooked {
+    Autograd* leaf;
+    Tensor sum;
+    const OpRow* by;
+  };
+  uint64_t visit_;
   bool retain_;
+  double scale_ = 1, outer_scale_ = live_scale;
+  std::vector<Node*> nodes_, todo_;  ///< all, and a heap of those whose turn is to come
+  std::vector<std::shared_ptr<Node>> replayed_;
+  std::vector<Hooked> hooked_;  ///< leaves with hooks, and their sums
 };
 
 }  // namespace
 
 std::vector<Node*> reachable(Node* root) {
-  uint64_t visit = ++next_visit;
   std::vector<Node*> nodes;
-  auto meet = [&](Node* n) {
-    if (!n || n->visit == visit) return;
-    n->visit = visit;
-    nodes.push_back(n);
-  };
-  meet(root);
-  for (size_t i = 0; i < nodes.size(); ++i)
-    for (const auto& input : nodes[i]->inputs)
-      if (input) meet(input->node.get());
-  std::sort(nodes.begin(), nodes.end(), [](Node* a, Node* b) { return a->sequence > b->sequence; });
+  collect(root, ++next_visit, nodes);
+  std::sort(nodes.rbegin(), nodes.rend(), kOlder);
   return nodes;
 }
+
+double live_loss_scale() { return live_scale; }
 
 HookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> f) const {
   if (!requires_grad())
     fail("[register_hook] ", origin(*this), " does not require gradients: none will ever arrive");
   Autograd& a = *impl_->autograd;
+  if (a.output < 0) return {};  // inside a checkpointed call: the replay will register it
   return (a.node ? a.node->hooks[a.output] : a.hooks).add(std::move(f));
 }
 
@@ -218,12 +283,18 @@ void Tensor::backward(bool retain_graph) const {
 }
 
 void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
+  if (const auto& a = impl_->autograd; a && a->gradient_of)
+    fail("[", a->gradient_of->name, "] backward() from ", origin(*this),
+         ", which was computed from a gradient that the backward kernel of ", a->gradient_of->name,
+         " made: kernels have no second derivative (there is no create_graph); grad().detach() is "
+         "a gradient taken as a constant");
   if (!requires_grad())
     fail("backward() from ", origin(*this),
          ", which does not require gradients: no operand did, or it was made under NoGrad");
   if (!(gradient.shape() == shape()))
     fail("the gradient has shape ", gradient.shape(), ", the tensor ", shape());
   Autograd& root = *impl_->autograd;
+  if (root.output < 0) fail("backward() inside checkpoint(): nothing is recorded there");
   NoGrad no_recording;
   MemoryScope kind(MemoryKind::gradients);
   const Tensor callers = gradient;  // a second owner: a leaf copies it

@@ -9,7 +9,7 @@ namespace minim::models {
 class Linear : public Module {
  public:
   Linear(Index in, Index out, bool bias = true);
-  Tensor operator()(const Tensor& x) const;
+  Tensor forward(const Tensor& x) const override;
   Tensor weight, bias;  ///< bias is undefined without one
 };
 
@@ -17,7 +17,7 @@ class Linear : public Module {
 class Embedding : public Module {
  public:
   Embedding(Index vocab, Index width);
-  Tensor operator()(const Tensor& indices) const;
+  Tensor forward(const Tensor& indices) const override;
   Tensor weight;
 };
 
@@ -25,7 +25,7 @@ class Embedding : public Module {
 class LayerNorm : public Module {
  public:
   explicit LayerNorm(Index width, bool bias = true, double eps = 1e-5);
-  Tensor operator()(const Tensor& x) const;
+  Tensor forward(const Tensor& x) const override;
   Tensor weight, bias;
   double eps;
 };
@@ -33,7 +33,7 @@ class LayerNorm : public Module {
 class Dropout : public Module {
  public:
   explicit Dropout(double p);
-  Tensor operator()(const Tensor& x) const;
+  Tensor forward(const Tensor& x) const override;
   double p;
 };
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "minim/amp/autocast.h"
-#include "minim/autograd/node.h"
+#include "minim/autograd/anomaly.h"
 #include "minim/models/atomic_dir.h"
 #include "minim/models/model_file.h"
 #include "minim/models/sync_file.h"
@@ -37,14 +37,16 @@ models::Dataset load_data(const TrainConfig::Input& in, int64_t seed) {
 std::unique_ptr<models::Decoder> build_model(const TrainConfig& c, int64_t vocab) {
   generator() = {uint64_t(c.train.seed), 0};
   const TrainConfig::Model& m = c.model;
-  return models::make_decoder(models::DecoderConfig{.vocab = vocab,
-                                                    .block = m.block,
-                                                    .layers = m.layers,
-                                                    .heads = m.heads,
-                                                    .embd = m.embd,
-                                                    .dropout = m.dropout,
-                                                    .bias = m.bias,
-                                                    .tied = m.tied});
+  return models::make_decoder(
+      models::DecoderConfig{.vocab = vocab,
+                            .block = m.block,
+                            .layers = m.layers,
+                            .heads = m.heads,
+                            .embd = m.embd,
+                            .dropout = m.dropout,
+                            .bias = m.bias,
+                            .tied = m.tied,
+                            .checkpoint_activations = c.run.checkpoint_activations});
 }
 
 /// Decay on matrices and embeddings only: norms and biases have no scale to shrink towards.
@@ -115,6 +117,8 @@ double Trainer::micro_step(int64_t micro, double& max_logit) {
       uint64_t(t.seed), step_, micro, t.batch, int64_t(data_.train.size()), config_.model.block);
   models::Batch batch = models::make_batch(data_.train, starts, config_.model.block);
   Tensor logits, loss;
+  std::optional<autograd::Anomaly> anomaly;
+  if (config_.run.anomaly) anomaly.emplace(step_ + 1);
   {
     amp::Autocast casts(precision_.autocast ? precision_.compute : DType::f32, precision_.policy);
     logits = (*model_)(batch.inputs);
@@ -126,7 +130,9 @@ double Trainer::micro_step(int64_t micro, double& max_logit) {
                      ? loss
                      : loss / double(t.accum);  // every micro-batch has the same number of tokens
   bool counted = is_half(precision_.compute) && step_ % config_.run.log_every == 0;
+  anomaly.reset();  // it passes on to the probe that is there when it begins
   ProbeScope probes(counted ? &underflow_ : nullptr);
+  if (config_.run.anomaly) anomaly.emplace(step_ + 1);
   scaler_.scale(share).backward();
   return loss.item();
 }
