@@ -238,3 +238,12 @@ TEST_CASE("edit distance counts insertions, deletions and substitutions") {
   CHECK(nearest("evaluate", names) == "eval");
   CHECK(nearest("xyzzyxyzzy", names) == "");
 }
+
+TEST_CASE("recompute and anomaly mode are switched on by flags and recorded") {
+  const TrainPlan p = plan({"--checkpoint-activations", "--anomaly"});
+  CHECK(p.config.run.checkpoint_activations);
+  CHECK(p.config.run.anomaly);
+  CHECK(to_toml(p).find("checkpoint-activations = true") != std::string::npos);
+  CHECK(to_toml(p).find("anomaly = true") != std::string::npos);
+  CHECK_FALSE(plan({}).config.run.anomaly);
+}

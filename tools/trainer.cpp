@@ -117,9 +117,12 @@ double Trainer::micro_step(int64_t micro, double& max_logit) {
       uint64_t(t.seed), step_, micro, t.batch, int64_t(data_.train.size()), config_.model.block);
   models::Batch batch = models::make_batch(data_.train, starts, config_.model.block);
   Tensor logits, loss;
-  std::optional<autograd::Anomaly> anomaly;
-  if (config_.run.anomaly) anomaly.emplace(step_ + 1);
+  using autograd::Anomaly;
+  auto watch = [&] {
+    return config_.run.anomaly ? std::optional<Anomaly>(std::in_place, step_ + 1) : std::nullopt;
+  };
   {
+    auto anomaly = watch();
     amp::Autocast casts(precision_.autocast ? precision_.compute : DType::f32, precision_.policy);
     logits = (*model_)(batch.inputs);
     loss = cross_entropy(logits, batch.targets);
@@ -130,9 +133,8 @@ double Trainer::micro_step(int64_t micro, double& max_logit) {
                      ? loss
                      : loss / double(t.accum);  // every micro-batch has the same number of tokens
   bool counted = is_half(precision_.compute) && step_ % config_.run.log_every == 0;
-  anomaly.reset();  // it passes on to the probe that is there when it begins
   ProbeScope probes(counted ? &underflow_ : nullptr);
-  if (config_.run.anomaly) anomaly.emplace(step_ + 1);
+  auto anomaly = watch();  // passes on to the probe that is there
   scaler_.scale(share).backward();
   return loss.item();
 }
