@@ -81,18 +81,20 @@ TEST_CASE("recompute keeps the order of sums where a weight is used inside and o
       manual_seed(9);
       const Tensor w = tensor({0.3, -0.7, 0.11, 0.9}).reshape({2, 2}).set_requires_grad();
       const Tensor bias = leaf({0.013, -0.17});
+      const Tensor v = tensor({0.7, 0.31, -0.2, 0.6}).reshape({2, 2}).set_requires_grad();
       const Tensor x = tensor({0.9, -0.123, 0.456, 0.789}).reshape({2, 2}).set_requires_grad();
       for (int i = 0; i < 3; ++i) {
         amp::Autocast casts(d);
         const auto f = [&](const Tensor& h) {
           Tensor y = dropout(linear(h, w, bias), {.p = 0.3}) + h * w + linear(tanh(h), w);
+          y = linear(y * v, v) * v;  // v's cast lies between two uses of v itself
           return y * w + linear(y, w, bias) + h;
         };
         Tensor h = linear(x, w) + x * bias;
         for (int j = 0; j < 3; ++j) h = recompute ? checkpoint(f, h) : f(h);
         sum(h * h + linear(h, w) + x * 0.1).to(DType::f32).backward();
       }
-      return std::vector{w.grad(), bias.grad(), x.grad()};
+      return std::vector{w.grad(), v.grad(), bias.grad(), x.grad()};
     };
     const auto plain = run(false), again = run(true);
     for (size_t k = 0; k < plain.size(); ++k) CHECK(same_bits(plain[k], again[k]));
