@@ -33,26 +33,31 @@ Policy policy_named(std::string_view name) {
 }
 
 Autocast::Autocast(DType lower, std::initializer_list<Override> overrides, Policy policy)
-    : lower_(lower), policy_(policy), enabled_(is_half(lower)), outer_(innermost) {
-  if (!is_half(lower) && lower != DType::f32)
-    fail("autocast to ", minim::name_of(lower),
+    : Autocast(State{is_half(lower), lower, policy, {}}) {
+  for (const Override& o : overrides) state_.overrides.emplace(&o.row, o.cast);
+}
+
+Autocast::Autocast(State state) : state_(std::move(state)), outer_(innermost) {
+  if (!is_half(state_.lower) && state_.lower != DType::f32)
+    fail("autocast to ", minim::name_of(state_.lower),
          ": expected f16 or bf16 (or f32, which casts nothing)");
-  for (const Override& o : overrides) overrides_.emplace(&o.row, o.cast);
   innermost = this;
 }
 
-Autocast::Autocast(Off) : outer_(innermost) { innermost = this; }
+Autocast::State Autocast::state() { return innermost ? innermost->state_ : State(); }
 
 Autocast::~Autocast() {
   innermost = outer_;
   if (!outer_) cache.clear();
 }
 
-Autocast* Autocast::current() { return innermost && innermost->enabled_ ? innermost : nullptr; }
+Autocast* Autocast::current() {
+  return innermost && innermost->state_.enabled ? innermost : nullptr;
+}
 
 Cast Autocast::cast_of(const OpRow& row) const {
-  if (auto it = overrides_.find(&row); it != overrides_.end()) return it->second;
-  return policy_ == Policy::torch ? row.cast : row.lean;
+  if (auto it = state_.overrides.find(&row); it != state_.overrides.end()) return it->second;
+  return state_.policy == Policy::torch ? row.cast : row.lean;
 }
 
 Tensor Autocast::find(const Tensor& leaf, DType to) const {

@@ -34,14 +34,23 @@ class Autocast {
   /// A region in which autocast is off, inside one in which it is on.
   struct Off {};
   static constexpr Off off{};
-  explicit Autocast(Off);
+  explicit Autocast(Off) : Autocast(State()) {}
+  /// What a region is, for another one like it.
+  struct State {
+    bool enabled = false;
+    DType lower = DType::f32;
+    Policy policy = Policy::torch;
+    std::unordered_map<const OpRow*, Cast> overrides = {};
+  };
+  explicit Autocast(State state);
+  static State state();  ///< of the innermost region of this thread
   ~Autocast();
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
 
   /// The innermost active region of this thread; null where autocast is off.
   static Autocast* current();
-  DType lower() const { return lower_; }
+  DType lower() const { return state_.lower; }
   Cast cast_of(const OpRow& row) const;
 
   /// The cached 16-bit copy of a leaf. Keyed by the tensor, its version and the grad mode, so it is
@@ -50,10 +59,7 @@ class Autocast {
   void keep(const Tensor& leaf, const Tensor& copy) const;
 
  private:
-  DType lower_ = DType::f32;
-  Policy policy_ = Policy::torch;
-  bool enabled_ = false;
-  std::unordered_map<const OpRow*, Cast> overrides_;
+  State state_;
   Autocast* outer_;
 };
 

@@ -2,6 +2,7 @@
 // a tensor that requires gradients carries an Autograd, which says who made it. Nodes point to
 // their operands' Autograds, never to their results, so branches that nobody holds die at once.
 #pragma once
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -11,6 +12,28 @@
 namespace minim {
 
 struct Node;
+struct Replay;  // autograd/recorder.h
+
+/// Functions in the order in which they were added.
+template <class F>
+class Hooks {
+  using List = std::vector<std::shared_ptr<F>>;
+
+ public:
+  HookHandle add(F f) {
+    if (!list_) list_ = std::make_shared<List>();
+    list_->push_back(std::make_shared<F>(std::move(f)));
+    return {[list = std::weak_ptr(list_), mine = std::weak_ptr(list_->back())] {
+      if (auto alive = list.lock()) std::erase(*alive, mine.lock());
+    }};
+  }
+  bool empty() const { return !list_ || list_->empty(); }
+  List all() const { return list_ ? *list_ : List(); }  ///< a copy: a hook may remove itself
+
+ private:
+  std::shared_ptr<List> list_;
+};
+using GradHook = std::function<Tensor(const Tensor&)>;
 
 struct Autograd {
   bool requires_grad = false;
@@ -18,6 +41,26 @@ struct Autograd {
   int output = 0;              ///< which of the node's outputs
   Tensor grad;                 ///< leaves only: the sum so far
   double scale = 1;            ///< leaves only: the loss scale that `grad` still carries; 1 is none
+  Hooks<GradHook> hooks;       ///< leaves only; other tensors' are the node's
+  /// The op whose backward kernel made the values, or those they were computed from.
+  const OpRow* gradient_of = nullptr;
+};
+
+/// The dotted path of the module that runs on this thread; nodes remember it.
+class ModuleScope {
+ public:
+  using Path = std::shared_ptr<const std::string>;
+  explicit ModuleScope(Path path) : outer_(std::exchange(current_, std::move(path))) {}
+  explicit ModuleScope(const std::string& path)
+      : ModuleScope(std::make_shared<const std::string>(path)) {}
+  ~ModuleScope() { current_ = outer_; }
+  ModuleScope(const ModuleScope&) = delete;
+  ModuleScope& operator=(const ModuleScope&) = delete;
+  static const Path& current() { return current_; }  ///< null outside modules
+
+ private:
+  static inline thread_local Path current_;
+  Path outer_;
 };
 
 /// A tensor as backward will read it. Holds the storage but no history, so that a node does not
@@ -40,6 +83,9 @@ struct Node {
   bool released = false;         ///< backward ran without retain_graph
   double scale = 1;              ///< of a node that multiplies by the loss scale; 1 for any other
   uint64_t visit = 0;
+  ModuleScope::Path module;
+  std::shared_ptr<Replay> replay;        ///< of a checkpointed call: instead of a kernel
+  std::map<int, Hooks<GradHook>> hooks;  ///< by output
 
   ~Node();  // frees chains of any length without recursion
 };
@@ -75,9 +121,22 @@ Autograd& autograd_of(const Tensor& x);  ///< made on first use
 void record(const OpRow& row, const OpArgs& args, std::span<const Tensor> operands,
             std::span<const Tensor> outputs);
 
+/// Results of operands that came from a backward kernel say so too: should backward() reach them,
+/// it has no derivative.
+void carry_gradient_mark(std::span<const Tensor> operands, std::span<const Tensor> outputs);
+
+/// The loss scale of the backward() that runs on this thread; 1 outside and without one.
+double live_loss_scale();
+
+/// Everything `root` was made from, newest first.
+std::vector<Node*> reachable(Node* root);
+
 /// The calls that x was made from, in the order they ran, one a line: "%4 f16(2, 3) = matmul %1
 /// %3".
 std::string dump(const Tensor& x);
+/// The same as Graphviz: `dot -Tsvg`. Boxes are calls, with the module they ran in; ellipses
+/// leaves.
+std::string dump_dot(const Tensor& x);
 
 /// An Arg that points at a tensor's data.
 Arg arg_of(const Tensor& x);

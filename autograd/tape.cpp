@@ -1,21 +1,14 @@
 #include <algorithm>
 #include <atomic>
-#include <unordered_map>
 
-#include "minim/autograd/node.h"
+#include "minim/autograd/recorder.h"
 #include "minim/core/probe.h"
 
 namespace minim {
 namespace {
 
-std::atomic<uint64_t> next_sequence{0}, next_visit{0};
-
-/// Nodes whose last owner is being destroyed wait here, so that freeing a chain is a loop.
-struct Graveyard {
-  std::vector<std::shared_ptr<Node>> nodes;
-  bool emptying = false;
-};
-thread_local Graveyard graveyard;
+std::atomic<uint64_t> next_visit{0};
+thread_local double live_scale = 1;
 
 void check_version(const Saved& saved, const Node& node, const char* role, size_t k) {
   if (saved.tensor.version() == saved.version) return;
@@ -24,6 +17,13 @@ void check_version(const Saved& saved, const Node& node, const char* role, size_
        saved.tensor.name().empty() ? "" : ", '" + saved.tensor.name() + "'",
        ") was changed in place: it is at version ", saved.tensor.version(),
        ", backward needs version ", saved.version, "; use an out-of-place op, or clone() first");
+}
+
+Arg with_data(Arg arg, const Saved& saved, const Node& node, const char* role, size_t k) {
+  if (!saved.tensor.defined()) return arg;
+  check_version(saved, node, role, k);
+  arg.data = saved.tensor.data();
+  return arg;
 }
 
 /// A leaf sums in fp32 even when it is stored in 16 bits.
@@ -54,7 +54,7 @@ void accumulate(Tensor& sum, const Tensor& addend) {
   accumulate(sum, addend);
 }
 
-void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale) {
+void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale, const OpRow* by) {
   if (leaf.grad.defined() && leaf.scale != scale)
     fail("gradients with loss scale ", scale, " would be added to gradients with loss scale ",
          leaf.scale,
@@ -69,31 +69,23 @@ void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale) {
     copy_elements(addend, mine);
   }
   accumulate(leaf.grad, mine);
+  if (by) autograd_of(leaf.grad).gradient_of = by;
 }
 
-void deliver(Autograd& target, const Tensor& gradient, double scale) {
-  if (target.node)
-    accumulate(target.node->grad_out[size_t(target.output)], gradient);
-  else
-    accumulate_leaf(target, gradient, scale);
-}
-
-/// Everything `root` was made from, newest first.
-std::vector<Node*> reachable(Node* root) {
-  uint64_t visit = ++next_visit;
-  std::vector<Node*> nodes;
+/// Appends what `root` was made from, as far as this visit has not met it.
+void collect(Node* root, uint64_t visit, std::vector<Node*>& nodes) {
   auto meet = [&](Node* n) {
     if (!n || n->visit == visit) return;
     n->visit = visit;
     nodes.push_back(n);
   };
-  meet(root);
-  for (size_t i = 0; i < nodes.size(); ++i)
+  size_t i = nodes.size();
+  for (meet(root); i < nodes.size(); ++i)
     for (const auto& input : nodes[i]->inputs)
       if (input) meet(input->node.get());
-  std::sort(nodes.begin(), nodes.end(), [](Node* a, Node* b) { return a->sequence > b->sequence; });
-  return nodes;
 }
+
+constexpr auto kOlder = [](const Node* a, const Node* b) { return a->sequence < b->sequence; };
 
 /// The loss scale that gradients through these nodes carry.
 double loss_scale(const std::vector<Node*>& nodes) {
@@ -108,144 +100,180 @@ double loss_scale(const std::vector<Node*>& nodes) {
   return scale;
 }
 
-void run(Node& node, double scale) {
-  if (node.released)
-    fail("[", node.row->name,
-         "] backward through the same graph a second time: its saved tensors are gone; pass "
-         "retain_graph = true to the first backward()");
-  const OpRow& row = *node.row;
-  OpArgs args;
-  args.n_in = int(node.in.size());
-  args.n_out = int(node.out.size());
-  args.dtype = node.dtype;
-  args.attrs = node.attrs;
-  args.rng = node.rng;
-  std::vector<Tensor> gradients(node.in.size());
-  for (size_t k = 0; k < node.in.size(); ++k) {
-    args.in[k] = node.in[k];
-    if (node.saved_in[k].tensor.defined()) {
-      check_version(node.saved_in[k], node, "operand", k);
-      args.in[k].data = node.saved_in[k].tensor.data();
-    }
-    if (!node.inputs[k]) continue;
-    DType d = grad_dtype(*node.inputs[k], node.in[k].dtype);
-    if (node.scale != 1) d = promote_types(d, DType::f32);  // a loss scale need not fit f16
-    gradients[k] = empty(node.in[k].shape, d);
-    args.grad_in[k] = arg_of(gradients[k]);
+void apply(const Hooks<GradHook>& hooks, Tensor& gradient, const OpRow& made_by) {
+  if (hooks.empty()) return;
+  gradient = gradient.detach();
+  autograd_of(gradient).gradient_of = &made_by;
+  for (const auto& hook : hooks.all()) {
+    Tensor replaced = (*hook)(gradient);
+    if (!replaced.defined()) continue;
+    if (!(replaced.shape() == gradient.shape()) || !is_floating(replaced.dtype()))
+      fail("[", made_by.name, " backward] a hook turned a gradient ", name_of(gradient.dtype()),
+           gradient.shape(), " into ", name_of(replaced.dtype()), replaced.shape(),
+           "; keep the shape, or return an undefined Tensor to leave it as it is");
+    gradient = replaced;
   }
-  bool any = false;
-  for (size_t k = 0; k < node.out.size(); ++k) {
-    args.out[k] = node.out[k];
-    if (node.saved_out[k].tensor.defined()) {
-      check_version(node.saved_out[k], node, "result", k);
-      args.out[k].data = node.saved_out[k].tensor.data();
-    }
-    if (!node.grad_out[k].defined()) continue;
-    any = true;
-    args.grad_out[k] = arg_of(node.grad_out[k]);
-  }
-  if (!any) return;
-  row.backward[0](args);
-  if (Probe* probe = Probe::current()) probe->after_op(row, args, true);
-  for (size_t k = 0; k < gradients.size(); ++k)
-    if (gradients[k].defined()) {
-      Tensor gradient = std::move(gradients[k]);
-      deliver(*node.inputs[k], gradient, scale);
-    }
 }
+
+/// One backward().
+class Pass {
+ public:
+  Pass(Node* root, bool retain) : visit_(++next_visit), retain_(retain) {
+    collect(root, visit_, nodes_);
+    live_scale = scale_ = loss_scale(nodes_);
+    todo_ = nodes_;
+    std::make_heap(todo_.begin(), todo_.end(), kOlder);
+  }
+  ~Pass() {
+    live_scale = outer_scale_;
+    for (Node* node : nodes_)
+      for (Tensor& g : node->grad_out) g = {};
+  }
+  void run(Autograd& root, const Tensor& gradient) {
+    deliver(root, gradient, nullptr);
+    while (!todo_.empty()) {
+      std::pop_heap(todo_.begin(), todo_.end(), kOlder);
+      Node& node = *todo_.back();
+      todo_.pop_back();
+      if (has_gradient(node)) run(node);
+      for (Tensor& g : node.grad_out) g = {};
+      if (!retain_) release(node);
+    }
+    for (auto& [leaf, sum, by] : hooked_) {
+      apply(leaf->hooks, sum, by ? *by : Op::to);
+      Tensor whole = std::move(sum);
+      accumulate_leaf(*leaf, whole, scale_, by);
+    }
+  }
+
+ private:
+  static bool has_gradient(const Node& node) {
+    return std::any_of(node.grad_out.begin(), node.grad_out.end(),
+                       [](const Tensor& g) { return g.defined(); });
+  }
+
+  void deliver(Autograd& target, const Tensor& gradient, const OpRow* by) {
+    if (target.node) return accumulate(target.node->grad_out[size_t(target.output)], gradient);
+    if (target.hooks.empty()) return accumulate_leaf(target, gradient, scale_, by);
+    auto it = std::find_if(hooked_.begin(), hooked_.end(),
+                           [&](const Hooked& h) { return h.leaf == &target; });
+    if (it == hooked_.end()) it = hooked_.insert(it, {&target, {}, by});
+    accumulate(it->sum, gradient);
+  }
+
+  void run(Node& node) {
+    if (node.released)
+      fail("[", node.row->name,
+           "] backward through the same graph a second time: its saved tensors are gone; pass "
+           "retain_graph = true to the first backward()");
+    for (auto& [output, hooks] : node.hooks)
+      if (Tensor& g = node.grad_out[size_t(output)]; g.defined()) apply(hooks, g, *node.row);
+    node.replay ? replay(node) : run_kernel(node);
+  }
+
+  /// Records the calls again; their nodes take their turns among the others.
+  void replay(const Node& node) {
+    for (size_t k = 0; k < node.saved_in.size(); ++k)
+      with_data(node.in[k], node.saved_in[k], node, "operand", k);
+    std::vector<Tensor> all;
+    {
+      GradScope recording(true);
+      MemoryScope kind(node.replay->kind);
+      ProbeScope seen_before(nullptr);
+      ModuleScope module(node.module);
+      Recorder recorder(node);
+      all = node.replay->run();
+      recorder.finish();
+    }
+    size_t first = nodes_.size();
+    for (size_t k = 0; k < node.grad_out.size(); ++k) {
+      size_t which = node.replay->results[k];
+      if (which >= all.size() || !all[which].requires_grad() ||
+          !(all[which].shape() == node.out[k].shape))
+        Recorder::differ();
+      Autograd& result = *all[which].impl()->autograd;
+      if (node.grad_out[k].defined()) deliver(result, node.grad_out[k], nullptr);
+      replayed_.push_back(result.node);
+      collect(result.node.get(), visit_, nodes_);
+    }
+    for (; first < nodes_.size(); ++first) {
+      todo_.push_back(nodes_[first]);
+      std::push_heap(todo_.begin(), todo_.end(), kOlder);
+    }
+  }
+
+  void run_kernel(Node& node) {
+    const OpRow& row = *node.row;
+    OpArgs args;
+    args.n_in = int(node.in.size());
+    args.n_out = int(node.out.size());
+    args.dtype = node.dtype;
+    args.attrs = node.attrs;
+    args.rng = node.rng;
+    std::vector<Tensor> gradients(node.in.size());
+    for (size_t k = 0; k < node.in.size(); ++k) {
+      args.in[k] = with_data(node.in[k], node.saved_in[k], node, "operand", k);
+      if (!node.inputs[k]) continue;
+      DType d = grad_dtype(*node.inputs[k], node.in[k].dtype);
+      if (node.scale != 1) d = promote_types(d, DType::f32);  // a loss scale need not fit f16
+      gradients[k] = empty(node.in[k].shape, d);
+      args.grad_in[k] = arg_of(gradients[k]);
+    }
+    for (size_t k = 0; k < node.out.size(); ++k) {
+      args.out[k] = with_data(node.out[k], node.saved_out[k], node, "result", k);
+      args.grad_out[k] = arg_of(node.grad_out[k]);
+    }
+    row.backward[0](args);
+    if (Probe* probe = Probe::current()) {
+      ModuleScope module(node.module);
+      probe->after_op(row, args, true);
+    }
+    for (size_t k = 0; k < gradients.size(); ++k)
+      if (gradients[k].defined()) {
+        Tensor gradient = std::move(gradients[k]);
+        deliver(*node.inputs[k], gradient, &row);
+      }
+  }
+
+  static void release(Node& node) {
+    node.replay.reset();
+    if (node.row->saves.inputs + node.row->saves.outputs == 0) return;
+    for (Saved& s : node.saved_in) s = {};
+    for (Saved& s : node.saved_out) s = {};
+    node.released = true;
+  }
+
+  struct Hooked {
+    Autograd* leaf;
+    Tensor sum;
+    const OpRow* by;
+  };
+  uint64_t visit_;
+  bool retain_;
+  double scale_ = 1, outer_scale_ = live_scale;
+  std::vector<Node*> nodes_, todo_;  ///< all, and a heap of those whose turn is to come
+  std::vector<std::shared_ptr<Node>> replayed_;
+  std::vector<Hooked> hooked_;  ///< leaves with hooks, and their sums
+};
 
 }  // namespace
 
-Node::~Node() {
-  Graveyard& g = graveyard;
-  for (auto& input : inputs)
-    if (input && input.use_count() == 1 && input->node) g.nodes.push_back(std::move(input->node));
-  if (g.emptying) return;
-  g.emptying = true;
-  while (!g.nodes.empty()) {
-    std::shared_ptr<Node> node = std::move(g.nodes.back());
-    g.nodes.pop_back();
-  }
-  g.emptying = false;
+std::vector<Node*> reachable(Node* root) {
+  std::vector<Node*> nodes;
+  collect(root, ++next_visit, nodes);
+  std::sort(nodes.rbegin(), nodes.rend(), kOlder);
+  return nodes;
 }
 
-Arg arg_of(const Tensor& x) {
-  if (!x.defined()) return {};
-  return {x.data(), x.dtype(), x.shape(), x.strides(), true};
+double live_loss_scale() { return live_scale; }
+
+HookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> f) const {
+  if (!requires_grad())
+    fail("[register_hook] ", origin(*this), " does not require gradients: none will ever arrive");
+  Autograd& a = *impl_->autograd;
+  if (a.output < 0) return {};  // inside a checkpointed call: the replay will register it
+  return (a.node ? a.node->hooks[a.output] : a.hooks).add(std::move(f));
 }
-
-Autograd& autograd_of(const Tensor& x) {
-  if (!x.impl()->autograd) x.impl()->autograd = std::make_shared<Autograd>();
-  return *x.impl()->autograd;
-}
-
-std::string origin(const Tensor& x) {
-  if (!x.name().empty()) return "'" + x.name() + "'";
-  const auto& a = x.impl()->autograd;
-  return a && a->node ? std::string("the result of ") + a->node->row->name : "a tensor";
-}
-
-void record(const OpRow& row, const OpArgs& args, std::span<const Tensor> operands,
-            std::span<const Tensor> outputs) {
-  auto node = std::make_shared<Node>();
-  node->row = &row;
-  node->sequence = ++next_sequence;
-  node->dtype = args.dtype;
-  node->attrs = args.attrs;
-  node->rng = args.rng;
-  auto save = [](const Tensor& x, bool wanted) {
-    if (!wanted || !x.defined()) return Saved{};
-    Tensor alias = as_strided(x, x.shape(), x.strides(), x.impl()->offset);
-    return Saved{alias, x.version()};
-  };
-  auto shape_only = [](Arg a) {
-    a.data = nullptr;
-    return a;
-  };
-  for (size_t k = 0; k < operands.size(); ++k) {
-    const Tensor& x = operands[k];
-    node->in.push_back(shape_only(args.in[k]));
-    node->saved_in.push_back(save(x, row.saves.inputs >> k & 1));
-    bool wanted = x.defined() && x.requires_grad() && is_floating(x.dtype());
-    node->inputs.push_back(wanted ? x.impl()->autograd : nullptr);
-  }
-  for (size_t k = 0; k < outputs.size(); ++k) {
-    node->out.push_back(shape_only(args.out[k]));
-    node->saved_out.push_back(save(outputs[k], row.saves.outputs >> k & 1));
-  }
-  node->grad_out.resize(outputs.size());
-  for (size_t k = 0; k < outputs.size(); ++k) {
-    if (int(k) >= row.returned || !is_floating(outputs[k].dtype())) continue;
-    Autograd& a = autograd_of(outputs[k]);
-    a.requires_grad = true;
-    a.node = node;
-    a.output = int(k);
-  }
-}
-
-bool Tensor::requires_grad() const {
-  return impl_ && impl_->autograd && impl_->autograd->requires_grad;
-}
-
-const Tensor& Tensor::set_requires_grad(bool on) const {
-  if (on && !is_floating(dtype()))
-    fail("only floating tensors can require gradients, this one is ", name_of(dtype()));
-  autograd_of(*this).requires_grad = on;
-  return *this;
-}
-
-Tensor Tensor::grad() const { return impl_->autograd ? impl_->autograd->grad : Tensor(); }
-
-void Tensor::set_grad(const Tensor& grad) const {
-  if (grad.defined() && !(grad.shape() == shape()))
-    fail("a gradient of shape ", grad.shape(), " does not fit ", origin(*this), " of shape ",
-         shape());
-  Autograd& a = autograd_of(*this);
-  a.grad = grad;
-  a.scale = 1;
-}
-
-Tensor Tensor::detach() const { return as_strided(*this, shape(), strides(), impl_->offset); }
 
 void Tensor::backward(bool retain_graph) const {
   if (numel() != 1)
@@ -255,62 +283,22 @@ void Tensor::backward(bool retain_graph) const {
 }
 
 void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
+  if (const auto& a = impl_->autograd; a && a->gradient_of)
+    fail("[", a->gradient_of->name, "] backward() from ", origin(*this),
+         ", which was computed from a gradient that the backward kernel of ", a->gradient_of->name,
+         " made: kernels have no second derivative (there is no create_graph); grad().detach() is "
+         "a gradient taken as a constant");
   if (!requires_grad())
     fail("backward() from ", origin(*this),
          ", which does not require gradients: no operand did, or it was made under NoGrad");
   if (!(gradient.shape() == shape()))
     fail("the gradient has shape ", gradient.shape(), ", the tensor ", shape());
   Autograd& root = *impl_->autograd;
-  if (!root.node) {
-    const Tensor callers = gradient;  // a second owner: it is copied, not taken
-    return accumulate_leaf(root, callers, 1);
-  }
-  std::vector<Node*> nodes = reachable(root.node.get());
-  double scale = loss_scale(nodes);
+  if (root.output < 0) fail("backward() inside checkpoint(): nothing is recorded there");
   NoGrad no_recording;
   MemoryScope kind(MemoryKind::gradients);
-  try {
-    deliver(root, gradient, scale);
-    for (Node* node : nodes) {
-      run(*node, scale);
-      for (Tensor& g : node->grad_out) g = {};
-      if (retain_graph || node->row->saves.inputs + node->row->saves.outputs == 0) continue;
-      for (Saved& s : node->saved_in) s = {};
-      for (Saved& s : node->saved_out) s = {};
-      node->released = true;
-    }
-  } catch (...) {
-    for (Node* node : nodes)
-      for (Tensor& g : node->grad_out) g = {};
-    throw;
-  }
-}
-
-std::string dump(const Tensor& x) {
-  if (!x.requires_grad() || !x.impl()->autograd->node) return "(a leaf)\n";
-  std::vector<Node*> nodes = reachable(x.impl()->autograd->node.get());
-  std::reverse(nodes.begin(), nodes.end());
-  std::unordered_map<const void*, std::string> names;
-  auto name_of_input = [&](const std::shared_ptr<Autograd>& a) -> std::string {
-    if (!a) return "_";
-    const void* key = a->node ? static_cast<const void*>(a->node.get()) : a.get();
-    auto [it, fresh] = names.try_emplace(key, "");
-    if (fresh) it->second = "leaf" + std::to_string(names.size());
-    return it->second +
-           (a->node && a->node->row->returned > 1 ? "." + std::to_string(a->output) : "");
-  };
-  std::string text;
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    const Node& n = *nodes[i];
-    std::string line;
-    for (size_t k = 0; k < n.inputs.size(); ++k)
-      if (n.in[k].defined)
-        line += " " + name_of_input(n.inputs[k]) + ":" + minim::name_of(n.in[k].dtype);
-    names[&n] = "%" + std::to_string(i);
-    text += "%" + std::to_string(i) + " " + minim::name_of(n.out[0].dtype) +
-            to_string(n.out[0].shape) + " = " + n.row->name + line + "\n";
-  }
-  return text;
+  const Tensor callers = gradient;  // a second owner: a leaf copies it
+  Pass(root.node.get(), retain_graph).run(root, callers);
 }
 
 }  // namespace minim

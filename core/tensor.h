@@ -2,6 +2,7 @@
 // Tensor share everything; views share the storage and with it the version counter that every
 // in-place write bumps.
 #pragma once
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,6 +37,11 @@ struct TensorImpl {
   bool scalar = false;  ///< a number of the language: it never widens a tensor
   std::string name;     ///< for messages: a parameter's dotted name
   std::shared_ptr<Autograd> autograd;
+};
+
+/// What takes a hook away again; a second remove() does nothing.
+struct HookHandle {
+  std::function<void()> remove = [] {};
 };
 
 class Tensor {
@@ -114,6 +120,11 @@ class Tensor {
   /// The gradient that backward() summed here; undefined before. f32 for 16-bit leaves.
   Tensor grad() const;
   void set_grad(const Tensor& grad) const;
+  /// Calls `f` in each backward() with this tensor's whole gradient, before anything is computed
+  /// from it; a defined result replaces it. A leaf's hook sees the sum over that backward() alone,
+  /// at its end, before it is added to grad(). Under a loss scale the gradient carries the scale.
+  /// Must not change its argument. @throws Error, in backward(), when the result has another shape.
+  HookHandle register_hook(std::function<Tensor(const Tensor&)> f) const;
   /// The same data without history.
   Tensor detach() const;
   /// Gradients of this 0-dim tensor with regard to every leaf it was made from.

@@ -45,7 +45,7 @@ MultiHeadAttention::MultiHeadAttention(const AttentionConfig& c)
   child("out", out);
 }
 
-Tensor MultiHeadAttention::operator()(const Tensor& x, LayerCache* cache) const {
+Tensor MultiHeadAttention::attend(const Tensor& x, LayerCache* cache) const {
   const Index batch = x.size(0), time = x.size(1), head = config_.width / config_.heads;
   const Index before = cache ? cache->length : 0;
   if (before > 0 && time > 1)

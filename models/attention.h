@@ -36,10 +36,14 @@ class MultiHeadAttention : public Module {
   /// @throws Error when width is not divisible by heads, or heads by kv_heads.
   explicit MultiHeadAttention(const AttentionConfig& config);
   /// @param cache what came before x. A cache that holds something takes one token at a time.
-  Tensor operator()(const Tensor& x, LayerCache* cache = nullptr) const;
+  Tensor operator()(const Tensor& x, LayerCache* cache = nullptr) const {
+    return within(x, [&] { return attend(x, cache); });
+  }
   Linear qkv, out;
 
  private:
+  Tensor forward(const Tensor& x) const override { return attend(x, nullptr); }
+  Tensor attend(const Tensor& x, LayerCache* cache) const;
   AttentionConfig config_;
 };
 

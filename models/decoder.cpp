@@ -62,7 +62,7 @@ AttentionConfig Decoder::attention_config() const {
           .capacity = config_.block};
 }
 
-Tensor Decoder::operator()(const Tensor& tokens, KeyValueCache* cache) const {
+Tensor Decoder::logits(const Tensor& tokens, KeyValueCache* cache) const {
   if (tokens.rank() != 2) fail("a Transformer takes tokens (batch, time), not ", tokens.shape());
   if (cache && cache->empty()) cache->resize(size_t(config_.layers));
   const Index before = cache ? cache->front().length : 0, all = before + tokens.size(1);

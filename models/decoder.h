@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "minim/autograd/checkpoint.h"
 #include "minim/models/attention.h"
 
 namespace minim::models {
@@ -21,6 +22,9 @@ struct DecoderConfig {
   Family family = Family::gpt;
   Index kv_heads = 0;  ///< Llama: heads of keys and values; 0: as heads
   AttentionKernel attention = AttentionKernel::fused;  ///< how, not what: no part of a model file
+  /// Blocks keep only their inputs and run again in backward: less memory, the same bits. Not part
+  /// of a saved model.
+  bool checkpoint_activations = false;
   friend bool operator==(const DecoderConfig&, const DecoderConfig&) = default;
 };
 
@@ -28,7 +32,9 @@ class Decoder : public Module {
  public:
   /// @param tokens integers (batch, time); with what the cache holds, at most `block`.
   /// @param cache what came before; the new tokens are added. @returns logits (batch, time, vocab).
-  Tensor operator()(const Tensor& tokens, KeyValueCache* cache = nullptr) const;
+  Tensor operator()(const Tensor& tokens, KeyValueCache* cache = nullptr) const {
+    return within(tokens, [&] { return logits(tokens, cache); });
+  }
   const DecoderConfig& config() const { return config_; }
 
  protected:
@@ -39,6 +45,12 @@ class Decoder : public Module {
   /// Registers the head, unless it is tied, and names the parameters; the last thing to construct.
   void finish();
   AttentionConfig attention_config() const;
+  /// block(x, cache), checkpointed where the configuration says so.
+  template <class Block>
+  Tensor run(const Block& block, const Tensor& x, LayerCache* cache) const {
+    auto f = [&block, cache](const Tensor& v) { return block(v, cache); };
+    return config_.checkpoint_activations && !cache ? autograd::checkpoint(f, x) : f(x);
+  }
   /// The cache of layer i, or null.
   static LayerCache* layer(KeyValueCache* cache, size_t i) {
     return cache ? &(*cache)[i] : nullptr;
@@ -48,6 +60,8 @@ class Decoder : public Module {
   Embedding tokens_;
 
  private:
+  Tensor forward(const Tensor& tokens) const override { return logits(tokens, nullptr); }
+  Tensor logits(const Tensor& tokens, KeyValueCache* cache) const;
   std::optional<Linear> head_;
 };
 

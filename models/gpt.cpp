@@ -22,7 +22,7 @@ GPTBlock::GPTBlock(const DecoderConfig& c, const AttentionConfig& attention)
   child("dropout", dropout_);
 }
 
-Tensor GPTBlock::operator()(const Tensor& x, LayerCache* cache) const {
+Tensor GPTBlock::block(const Tensor& x, LayerCache* cache) const {
   Tensor y = x + dropout_(attention_(norm1_(x), cache));
   return y + dropout_(down_(gelu(up_(norm2_(y)))));
 }
@@ -42,7 +42,7 @@ GPT::GPT(const DecoderConfig& config)
 
 Tensor GPT::features(const Tensor& tokens, Index position, KeyValueCache* cache) const {
   Tensor x = dropout_(tokens_(tokens) + positions_(arange(tokens.size(1)) + Tensor(position)));
-  for (size_t i = 0; i < blocks_.size(); ++i) x = blocks_[i](x, layer(cache, i));
+  for (size_t i = 0; i < blocks_.size(); ++i) x = run(blocks_[i], x, layer(cache, i));
   return norm_(x);
 }
 

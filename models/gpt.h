@@ -11,9 +11,12 @@ namespace minim::models {
 class GPTBlock : public Module {
  public:
   GPTBlock(const DecoderConfig& config, const AttentionConfig& attention);
-  Tensor operator()(const Tensor& x, LayerCache* cache) const;
+  Tensor operator()(const Tensor& x, LayerCache* cache) const {
+    return within(x, [&] { return block(x, cache); });
+  }
 
  private:
+  Tensor block(const Tensor& x, LayerCache* cache) const;
   LayerNorm norm1_, norm2_;
   MultiHeadAttention attention_;
   Linear up_, down_;

@@ -1,5 +1,9 @@
-// models/layers.h -- the layers a Transformer is made of. Parameters are fp32 until Module::to().
+// models/layers.h -- the layers that networks are made of (images: models/conv_layers.h).
+// Parameters are fp32 until Module::to().
 #pragma once
+#include <functional>
+#include <memory>
+
 #include "minim/models/module.h"
 
 namespace minim::models {
@@ -9,7 +13,7 @@ namespace minim::models {
 class Linear : public Module {
  public:
   Linear(Index in, Index out, bool bias = true);
-  Tensor operator()(const Tensor& x) const;
+  Tensor forward(const Tensor& x) const override;
   Tensor weight, bias;  ///< bias is undefined without one
 };
 
@@ -17,7 +21,7 @@ class Linear : public Module {
 class Embedding : public Module {
  public:
   Embedding(Index vocab, Index width);
-  Tensor operator()(const Tensor& indices) const;
+  Tensor forward(const Tensor& indices) const override;
   Tensor weight;
 };
 
@@ -25,7 +29,7 @@ class Embedding : public Module {
 class LayerNorm : public Module {
  public:
   explicit LayerNorm(Index width, bool bias = true, double eps = 1e-5);
-  Tensor operator()(const Tensor& x) const;
+  Tensor forward(const Tensor& x) const override;
   Tensor weight, bias;
   double eps;
 };
@@ -34,7 +38,7 @@ class LayerNorm : public Module {
 class RMSNorm : public Module {
  public:
   explicit RMSNorm(Index width, double eps = 1e-6);
-  Tensor operator()(const Tensor& x) const;
+  Tensor forward(const Tensor& x) const override;
   Tensor weight;
   double eps;
 };
@@ -42,8 +46,41 @@ class RMSNorm : public Module {
 class Dropout : public Module {
  public:
   explicit Dropout(double p);
-  Tensor operator()(const Tensor& x) const;
+  Tensor forward(const Tensor& x) const override;
   double p;
+};
+
+/// A function without parameters as a module: `Function(relu)`.
+class Function : public Module {
+ public:
+  explicit Function(std::function<Tensor(const Tensor&)> f) : f_(std::move(f)) {}
+  Tensor forward(const Tensor& x) const override { return f_(x); }
+
+ private:
+  std::function<Tensor(const Tensor&)> f_;
+};
+
+/// Modules one after the other, named "0", "1", ... Built in place:
+/// `net.add<Linear>(2, 64); net.add(relu);`
+class Sequential : public Module {
+ public:
+  template <class M, class... Args>
+  M& add(Args&&... args) {
+    auto made = std::make_unique<M>(std::forward<Args>(args)...);
+    M& module = *made;
+    child(std::to_string(modules_.size()), module);
+    modules_.push_back(std::move(made));
+    return module;
+  }
+  void add(std::function<Tensor(const Tensor&)> f) { add<Function>(std::move(f)); }
+  Tensor forward(const Tensor& x) const override {
+    Tensor y = x;
+    for (const auto& module : modules_) y = (*module)(y);
+    return y;
+  }
+
+ private:
+  std::vector<std::unique_ptr<Module>> modules_;
 };
 
 }  // namespace minim::models

@@ -30,7 +30,7 @@ LlamaBlock::LlamaBlock(const DecoderConfig& c, const AttentionConfig& attention)
   child("dropout", dropout_);
 }
 
-Tensor LlamaBlock::operator()(const Tensor& x, LayerCache* cache) const {
+Tensor LlamaBlock::block(const Tensor& x, LayerCache* cache) const {
   Tensor y = x + dropout_(attention_(norm1_(x), cache));
   Tensor z = norm2_(y);
   return y + dropout_(down_(silu(gate_(z)) * up_(z)));
@@ -47,7 +47,7 @@ Llama::Llama(const DecoderConfig& config)
 
 Tensor Llama::features(const Tensor& tokens, Index, KeyValueCache* cache) const {
   Tensor x = dropout_(tokens_(tokens));
-  for (size_t i = 0; i < blocks_.size(); ++i) x = blocks_[i](x, layer(cache, i));
+  for (size_t i = 0; i < blocks_.size(); ++i) x = run(blocks_[i], x, layer(cache, i));
   return norm_(x);
 }
 

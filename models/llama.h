@@ -11,9 +11,12 @@ namespace minim::models {
 class LlamaBlock : public Module {
  public:
   LlamaBlock(const DecoderConfig& config, const AttentionConfig& attention);
-  Tensor operator()(const Tensor& x, LayerCache* cache) const;
+  Tensor operator()(const Tensor& x, LayerCache* cache) const {
+    return within(x, [&] { return block(x, cache); });
+  }
 
  private:
+  Tensor block(const Tensor& x, LayerCache* cache) const;
   RMSNorm norm1_, norm2_;
   MultiHeadAttention attention_;
   Linear gate_, up_, down_;

@@ -21,10 +21,16 @@ json config_to_json(const DecoderConfig& c) {
 }
 
 DecoderConfig config_from_json(const json& j) {
-  return {j.at("vocab"),   j.at("block"), j.at("layers"),
-          j.at("heads"),   j.at("embd"),  j.at("dropout"),
-          j.at("bias"),    j.at("tied"),  family_named(j.at("model").get<std::string>()),
-          j.at("kv_heads")};
+  return {.vocab = j.at("vocab"),
+          .block = j.at("block"),
+          .layers = j.at("layers"),
+          .heads = j.at("heads"),
+          .embd = j.at("embd"),
+          .dropout = j.at("dropout"),
+          .bias = j.at("bias"),
+          .tied = j.at("tied"),
+          .family = family_named(j.at("model").get<std::string>()),
+          .kv_heads = j.at("kv_heads")};
 }
 
 std::filesystem::path file_in(const std::filesystem::path& path) {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "minim/autograd/node.h"
-
 namespace minim::models {
 
 template <class F>
@@ -21,7 +19,36 @@ void Module::buffer(std::string name, Tensor& member) {
   buffers_.emplace_back(std::move(name), &member);
 }
 void Module::child(std::string name, Module& member) {
+  member.put_under(name);
   children_.emplace_back(std::move(name), &member);
+}
+void Module::put_under(const std::string& parent) {
+  path_ = std::make_shared<const std::string>(path_ ? parent + "." + *path_ : parent);
+  for (auto& [name, member] : children_) member->put_under(parent);
+}
+
+Tensor Module::operator()(const Tensor& x) const {
+  return within(x, [&] { return forward(x); });
+}
+
+Tensor Module::within(const Tensor& x, const std::function<Tensor()>& body) const {
+  ModuleScope scope(path_);
+  Tensor y = body();
+  for (const auto& hook : hooks_.all())
+    if (Tensor replaced = (*hook)(*this, x, y); replaced.defined()) y = replaced;
+  return y;
+}
+
+Tensor Module::forward(const Tensor&) const {
+  fail("[module ", path(), "] does not take one tensor; see its class for how it is called");
+}
+
+std::vector<std::pair<std::string, Module*>> Module::named_modules() {
+  std::vector<std::pair<std::string, Module*>> all{{"", this}};
+  for (auto& [name, member] : children_)
+    for (auto& [below, module] : member->named_modules())
+      all.emplace_back(below.empty() ? name : name + "." + below, module);
+  return all;
 }
 
 NamedTensors Module::named_parameters() const {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "minim/core/tensor.h"
+#include "minim/autograd/node.h"
 
 namespace minim::models {
 
@@ -18,6 +18,17 @@ class Module {
   virtual ~Module() = default;
   Module(const Module&) = delete;  // children are registered by address
   Module& operator=(const Module&) = delete;
+
+  /// The module's forward, under its path; then its hooks.
+  Tensor operator()(const Tensor& x) const;
+  using ForwardHook = std::function<Tensor(const Module&, const Tensor& x, const Tensor& y)>;
+  /// Calls `f` after each forward with what went in and what came out; a defined result replaces
+  /// that.
+  HookHandle register_forward_hook(ForwardHook f) { return hooks_.add(std::move(f)); }
+  /// Dotted, from the root: "blocks.3.attn.qkv"; "" for the root.
+  std::string path() const { return path_ ? *path_ : ""; }
+  /// The module itself and all in it, by path within it, parents first.
+  std::vector<std::pair<std::string, Module*>> named_modules();
 
   /// In order of registration, parents first. Tied parameters appear once.
   NamedTensors named_parameters() const;
@@ -44,6 +55,10 @@ class Module {
   void name_parameters() const;
 
  protected:
+  /// What operator() calls. @throws Error where the module takes something else than one tensor.
+  virtual Tensor forward(const Tensor& x) const;
+  /// `body` under the module's path, then its hooks: for an operator() with more arguments.
+  Tensor within(const Tensor& x, const std::function<Tensor()>& body) const;
   void parameter(std::string name, Tensor& member);
   void buffer(std::string name, Tensor& member);
   void child(std::string name, Module& member);
@@ -51,8 +66,11 @@ class Module {
  private:
   template <class F>
   void visit(const std::string& prefix, F&& f) const;
+  void put_under(const std::string& parent);
   std::vector<std::pair<std::string, Tensor*>> parameters_, buffers_;
   std::vector<std::pair<std::string, Module*>> children_;
+  Hooks<ForwardHook> hooks_;
+  ModuleScope::Path path_;
   bool training_ = true;
 };
 

@@ -181,6 +181,7 @@ std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> operands, con
     kernel(args);
   }
   if (Probe* probe = Probe::current()) probe->after_op(row, args, false);
+  if (GradMode::enabled()) carry_gradient_mark(xs, outputs);
 
   bool wanted = GradMode::enabled() && std::any_of(xs.begin(), xs.end(), [](const Tensor& x) {
                   return x.defined() && x.requires_grad();

@@ -185,41 +185,23 @@ void compare_bits(const std::string& what, const Outcome& a, const Outcome& b, i
   for (size_t k = 0; k < a.grads.size(); ++k) compare("gradient", k, a.grads[k], b.grads[k]);
 }
 
-Jacobian jacobian(const Trial& trial) {
-  NoGrad no_recording;
-  auto results = [&](const Trial& at) {
+autograd::TensorFunction function_of(const Trial& trial) {
+  return [&trial](const std::vector<Tensor>& xs) {
     manual_seed(kSeed);
-    std::vector<Tensor> out = call(at.row, at.operands(DType::f64, false), at.example.attrs);
-    std::vector<double> all;
-    for (int o = 0; o < at.row.returned; ++o)
-      if (is_floating(out[size_t(o)].dtype()))
-        for (double v : out[size_t(o)].to_vector()) all.push_back(v);
-    return all;
+    std::vector<Tensor> out = call(trial.row, xs, trial.example.attrs);
+    out.resize(size_t(trial.row.returned));
+    return out;
   };
-  Jacobian slopes;
-  manual_seed(kSeed);
-  std::vector<Tensor> out = call(trial.row, trial.operands(DType::f64, false), trial.example.attrs);
-  for (int o = 0; o < trial.row.returned; ++o)
-    if (is_floating(out[size_t(o)].dtype()))
-      for (double g : cotangent(out[size_t(o)].shape(), DType::f64, size_t(o)).to_vector())
+}
+
+Jacobian jacobian(const Trial& trial) {
+  std::vector<Tensor> xs = trial.operands(DType::f64, false);
+  Jacobian slopes{autograd::numeric_slopes(function_of(trial), xs), {}};
+  std::vector<Tensor> out = function_of(trial)(xs);
+  for (size_t o = 0; o < out.size(); ++o)
+    if (is_floating(out[o].dtype()))
+      for (double g : cotangent(out[o].shape(), DType::f64, o).to_vector())
         slopes.cotangent.push_back(g);
-  slopes.at.resize(trial.values.size());
-  Trial at = trial;
-  for (size_t k = 0; k < at.values.size(); ++k) {
-    if (dtype_of(trial.row.operands[k], DType::f64) != DType::f64) continue;
-    for (double& x : at.values[k]) {
-      double centre = x, h = std::cbrt(0x1p-52) * std::max(0.25, std::fabs(x));
-      x = centre + h;
-      std::vector<double> above = results(at);
-      double high = x;
-      x = centre - h;
-      std::vector<double> below = results(at);
-      double width = high - x;
-      x = centre;
-      for (size_t j = 0; j < above.size(); ++j) above[j] = (above[j] - below[j]) / width;
-      slopes.at[k].push_back(std::move(above));
-    }
-  }
   return slopes;
 }
 

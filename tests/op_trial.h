@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "minim/autograd/node.h"
+#include "minim/autograd/gradcheck.h"
 #include "minim/ops/call.h"
 #include "minim/tests/op_harness.h"
 
@@ -54,10 +54,11 @@ Tensor cotangent(const Shape& shape, DType dtype, size_t output);
 void compare_bits(const std::string& what, const Outcome& a, const Outcome& b, int results,
                   Findings& findings);
 
-/// Slopes of all floating results, in f64, by central differences: at[operand][element][result
-/// element].
+/// The row's call on the trial's attributes, with fixed random numbers.
+autograd::TensorFunction function_of(const Trial& trial);
+/// Slopes of all floating results, in f64, and cotangents for them.
 struct Jacobian {
-  std::vector<std::vector<std::vector<double>>> at;
+  autograd::Slopes at;
   std::vector<double> cotangent;
 };
 Jacobian jacobian(const Trial& trial);

@@ -189,6 +189,23 @@ TEST_CASE("dump shows the calls with dtypes and shapes, one a line") {
   CHECK(dump(x) == "(a leaf)\n");
 }
 
+TEST_CASE("dump_dot is the same as a graph of boxes and ellipses") {
+  const Tensor x = leaf({1, 2});
+  const ModuleScope scope("blocks.0");
+  CHECK(dump_dot(exp(x.to(DType::f16)) + x) ==
+        "digraph tape {\n  rankdir=BT;\n  node [shape=box];\n"
+        "  n0 [label=\"to\\nf16(2)\\nblocks.0\"];\n"
+        "  leaf1 [shape=ellipse, label=\"leaf1\\nf32(2)\"];\n"
+        "  leaf1 -> n0 [label=\"f32(2)\"];\n"
+        "  n1 [label=\"exp\\nf16(2)\\nblocks.0\"];\n"
+        "  n0 -> n1 [label=\"f16(2)\"];\n"
+        "  n2 [label=\"add\\nf32(2)\\nblocks.0\"];\n"
+        "  n1 -> n2 [label=\"f16(2)\"];\n"
+        "  leaf1 -> n2 [label=\"f32(2)\"];\n"
+        "}\n");
+  CHECK(dump_dot(x).find("leaf1 [shape=ellipse]") != std::string::npos);
+}
+
 TEST_CASE("memory is flat over 100 forwards without backward") {
   const Tensor x = leaf({1, 2, 3});
   const auto forward = [&] { return exp(x * 2.0) + tanh(x); };

@@ -253,3 +253,12 @@ TEST_CASE("the nearest name is the one with fewest edits, not the first that is 
   CHECK(nearest("maxx", ops) == "max");
   CHECK(nearest("soft", ops) == "softmax");
 }
+
+TEST_CASE("recompute and anomaly mode are switched on by flags and recorded") {
+  const TrainPlan p = plan({"--checkpoint-activations", "--anomaly"});
+  CHECK(p.config.run.checkpoint_activations);
+  CHECK(p.config.run.anomaly);
+  CHECK(to_toml(p).find("checkpoint-activations = true") != std::string::npos);
+  CHECK(to_toml(p).find("anomaly = true") != std::string::npos);
+  CHECK_FALSE(plan({}).config.run.anomaly);
+}

@@ -45,6 +45,7 @@ struct TrainConfig {
     std::string out = "out", device = "cpu";
     std::int64_t threads = 0, log_every = 10, eval_every = 100, checkpoint_every = 0;
     bool grad_stats = false;
+    bool checkpoint_activations = false, anomaly = false;
     bool operator==(const Run&) const = default;
   } run;
   std::string config, resume;  // of this call only; never in a file

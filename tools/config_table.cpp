@@ -270,6 +270,17 @@ std::vector<Setting> settings_of(TrainConfig& config) {
        .help = "steps between checkpoints; 0: only at the end",
        .range = kFromZero,
        .also = {"save-every", "checkpoint-interval"}},
+      {.name = "checkpoint-activations",
+       .section = "run",
+       .value = &run.checkpoint_activations,
+       .help = "blocks keep only their inputs and run again in backward: less memory, more time, "
+               "the same bits",
+       .also = {"recompute", "gradient-checkpointing", "activation-checkpointing"}},
+      {.name = "anomaly",
+       .section = "run",
+       .value = &run.anomaly,
+       .help = "stop at the first op that makes a NaN or an infinity, and say which",
+       .also = {"detect-anomaly", "debug-nan", "check-numerics"}},
   };
 }
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "minim/amp/autocast.h"
-#include "minim/autograd/node.h"
+#include "minim/autograd/anomaly.h"
 #include "minim/models/atomic_dir.h"
 #include "minim/models/model_file.h"
 #include "minim/models/sync_file.h"
@@ -48,7 +48,8 @@ std::unique_ptr<models::Decoder> build_model(const TrainConfig& c, int64_t vocab
       .tied = m.tied,
       .family = models::family_named(m.model),
       .kv_heads = m.kv_heads,
-      .attention = m.attention == "fused" ? AttentionKernel::fused : AttentionKernel::reference});
+      .attention = m.attention == "fused" ? AttentionKernel::fused : AttentionKernel::reference,
+      .checkpoint_activations = c.run.checkpoint_activations});
 }
 
 /// Decay on matrices and embeddings only: norms and biases have no scale to shrink towards. Muon
@@ -148,7 +149,12 @@ double Trainer::micro_step(int64_t micro, double& max_logit) {
       uint64_t(t.seed), step_, micro, t.batch, int64_t(data_.train.size()), config_.model.block);
   models::Batch batch = models::make_batch(data_.train, starts, config_.model.block);
   Tensor logits, loss;
+  using autograd::Anomaly;
+  auto watch = [&] {
+    return config_.run.anomaly ? std::optional<Anomaly>(std::in_place, step_ + 1) : std::nullopt;
+  };
   {
+    auto anomaly = watch();
     amp::Autocast casts(precision_.autocast ? precision_.compute : DType::f32, precision_.policy);
     logits = (*model_)(batch.inputs);
     loss = cross_entropy(logits, batch.targets);
@@ -160,6 +166,7 @@ double Trainer::micro_step(int64_t micro, double& max_logit) {
                      : loss / double(t.accum);  // every micro-batch has the same number of tokens
   bool counted = is_half(precision_.compute) && step_ % config_.run.log_every == 0;
   ProbeScope probes(counted ? &underflow_ : nullptr);
+  auto anomaly = watch();  // passes on to the probe that is there
   scaler_.scale(share).backward();
   return loss.item();
 }

@@ -1,0 +1,203 @@
+// autograd/record.cpp -- how the tape grows: what a call leaves on it, and what a tensor says of
+// it.
+#include <algorithm>
+#include <atomic>
+
+#include "minim/autograd/recorder.h"
+
+namespace minim {
+namespace {
+
+std::atomic<uint64_t> next_sequence{0};
+
+/// Nodes whose last owner is being destroyed wait here, so that freeing a chain is a loop.
+struct Graveyard {
+  std::vector<std::shared_ptr<Node>> nodes;
+  bool emptying = false;
+};
+thread_local Graveyard graveyard;
+
+bool wanted(const Tensor& x) { return x.defined() && x.requires_grad() && is_floating(x.dtype()); }
+
+/// Holds the storage but no history.
+Saved save(const Tensor& x, bool wanted) {
+  if (!wanted || !x.defined()) return {};
+  return {x.detach(), x.version()};
+}
+
+Arg shape_only(Arg a) {
+  a.data = nullptr;
+  return a;
+}
+
+/// A tensor from within checkpoint() has no place on the tape until it is returned.
+void check_returned(const Tensor& x, const Recorder* recorder) {
+  if (!x.defined() || !x.requires_grad() || x.impl()->autograd->output >= 0) return;
+  if (recorder && recorder->owns(x)) return;
+  fail(
+      "a tensor that was made inside checkpoint() and not returned by it is used outside; return "
+      "it, or detach() it");
+}
+
+void attach(const OpRow& row, const std::shared_ptr<Node>& node, std::span<const Tensor> outputs,
+            bool inside) {
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    if (int(k) >= row.returned || !is_floating(outputs[k].dtype())) continue;
+    Autograd& a = autograd_of(outputs[k]);
+    a.requires_grad = true;
+    a.node = node;
+    a.output = inside ? -1 : int(k);
+  }
+}
+
+}  // namespace
+
+Node::~Node() {
+  replay.reset();  // it holds inputs
+  Graveyard& g = graveyard;
+  for (auto& input : inputs)
+    if (input && input.use_count() == 1 && input->node) g.nodes.push_back(std::move(input->node));
+  if (g.emptying) return;
+  g.emptying = true;
+  while (!g.nodes.empty()) {
+    std::shared_ptr<Node> node = std::move(g.nodes.back());
+    g.nodes.pop_back();
+  }
+  g.emptying = false;
+}
+
+Arg arg_of(const Tensor& x) {
+  if (!x.defined()) return {};
+  return {x.data(), x.dtype(), x.shape(), x.strides(), true};
+}
+
+Autograd& autograd_of(const Tensor& x) {
+  if (!x.impl()->autograd) x.impl()->autograd = std::make_shared<Autograd>();
+  return *x.impl()->autograd;
+}
+
+std::string origin(const Tensor& x) {
+  if (!x.name().empty()) return "'" + x.name() + "'";
+  const auto& a = x.impl()->autograd;
+  return a && a->node ? std::string("the result of ") + a->node->row->name : "a tensor";
+}
+
+void record(const OpRow& row, const OpArgs& args, std::span<const Tensor> operands,
+            std::span<const Tensor> outputs) {
+  Recorder* recorder = Recorder::current();
+  for (const Tensor& x : operands) check_returned(x, recorder);
+  bool leaf_cast = &row == &Op::to && !operands[0].impl()->autograd->node;
+  if (recorder && leaf_cast && recorder->reuse_cast(operands[0], outputs[0])) return;
+  if (recorder && !leaf_cast && recorder->forward()) return recorder->pass(row, operands, outputs);
+  auto node = std::make_shared<Node>();
+  node->row = &row;
+  node->sequence = leaf_cast ? ++next_sequence : Recorder::next_sequence();
+  node->dtype = args.dtype;
+  node->attrs = args.attrs;
+  node->rng = args.rng;
+  node->module = ModuleScope::current();
+  for (size_t k = 0; k < operands.size(); ++k) {
+    const Tensor& x = operands[k];
+    node->in.push_back(shape_only(args.in[k]));
+    node->saved_in.push_back(save(x, row.saves.inputs >> k & 1));
+    node->inputs.push_back(wanted(x) ? x.impl()->autograd : nullptr);
+  }
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    node->out.push_back(shape_only(args.out[k]));
+    node->saved_out.push_back(save(outputs[k], row.saves.outputs >> k & 1));
+  }
+  node->grad_out.resize(outputs.size());
+  attach(row, node, outputs, false);
+  if (recorder && leaf_cast) recorder->capture(outputs[0]);
+}
+
+uint64_t Recorder::next_sequence() { return current_ ? current_->take() : ++minim::next_sequence; }
+
+Recorder::Recorder(std::shared_ptr<Node> node) : node_(std::move(node)), replay_(*node_->replay) {
+  current_ = this;
+}
+Recorder::Recorder(const Node& node) : replay_(*node.replay) {
+  for (const auto& a : node.inputs)
+    if (a && a->node && a->node->row == &Op::to && !a->node->inputs[0]->node) casts_.push_back(a);
+  current_ = this;
+}
+
+uint64_t Recorder::take() {
+  if (node_)
+    return replay_.sequences.emplace_back(outer_ ? outer_->take() : ++minim::next_sequence);
+  if (at_ == replay_.sequences.size()) differ();
+  return replay_.sequences[at_++];
+}
+
+void Recorder::capture(const Tensor& x, bool keep) {
+  auto a = wanted(x) ? x.impl()->autograd : nullptr;
+  if (a && std::find(node_->inputs.begin(), node_->inputs.end(), a) != node_->inputs.end()) return;
+  node_->inputs.push_back(a);
+  node_->in.push_back(shape_only(arg_of(x)));
+  node_->saved_in.push_back(save(x, keep || !a->node));
+}
+
+void Recorder::pass(const OpRow& row, std::span<const Tensor> operands,
+                    std::span<const Tensor> outputs) {
+  for (const Tensor& x : operands)
+    if (wanted(x) && x.impl()->autograd->node != node_) capture(x);
+  take();
+  attach(row, node_, outputs, true);
+}
+
+bool Recorder::reuse_cast(const Tensor& leaf, const Tensor& copy) {
+  Recorder* replay = this;
+  while (replay && replay->forward()) replay = replay->outer_;
+  if (!replay) return false;
+  auto it = std::find_if(replay->casts_.begin(), replay->casts_.end(), [&](const auto& a) {
+    return a->node->inputs[0] == leaf.impl()->autograd && a->node->out[0].dtype == copy.dtype();
+  });
+  if (it == replay->casts_.end()) differ();
+  copy.impl()->autograd = *it;
+  replay->casts_.erase(it);
+  if (forward()) capture(copy);
+  return true;
+}
+
+void Recorder::finish() const {
+  if (at_ != replay_.sequences.size()) differ();
+}
+
+void Recorder::differ() {
+  fail(
+      "[checkpoint] in backward the function called other ops than in forward; it may depend only "
+      "on its inputs and on what does not change in between (not on train() and eval(), counters, "
+      "or a generator of its own)");
+}
+
+void carry_gradient_mark(std::span<const Tensor> operands, std::span<const Tensor> outputs) {
+  for (const Tensor& x : operands)
+    if (x.defined() && x.impl()->autograd && x.impl()->autograd->gradient_of)
+      for (const Tensor& y : outputs) autograd_of(y).gradient_of = x.impl()->autograd->gradient_of;
+}
+
+bool Tensor::requires_grad() const {
+  return impl_ && impl_->autograd && impl_->autograd->requires_grad;
+}
+
+const Tensor& Tensor::set_requires_grad(bool on) const {
+  if (on && !is_floating(dtype()))
+    fail("only floating tensors can require gradients, this one is ", name_of(dtype()));
+  autograd_of(*this).requires_grad = on;
+  return *this;
+}
+
+Tensor Tensor::grad() const { return impl_->autograd ? impl_->autograd->grad : Tensor(); }
+
+void Tensor::set_grad(const Tensor& grad) const {
+  if (grad.defined() && !(grad.shape() == shape()))
+    fail("a gradient of shape ", grad.shape(), " does not fit ", origin(*this), " of shape ",
+         shape());
+  Autograd& a = autograd_of(*this);
+  a.grad = grad;
+  a.scale = 1;
+}
+
+Tensor Tensor::detach() const { return as_strided(*this, shape(), strides(), impl_->offset); }
+
+}  // namespace minim

@@ -1,0 +1,168 @@
+#include <doctest/doctest.h>
+
+#include "minim/autograd/checkpoint.h"
+#include "minim/models/gpt.h"
+#include "minim/ops/functional.h"
+
+using namespace minim;
+using doctest::Contains;
+
+namespace {
+
+using Values = std::vector<double>;
+
+Tensor leaf(std::initializer_list<double> values, DType d = DType::f32) {
+  return tensor(values, d).set_requires_grad();
+}
+
+}  // namespace
+
+TEST_CASE("a hook on a result sees its whole gradient and replaces it for what came before") {
+  const Tensor x = leaf({1, 2}), y = x * 3.0;
+  Values seen;
+  const HookHandle handle = y.register_hook([&](const Tensor& g) {
+    seen = g.to_vector();
+    return g * 10.0;
+  });
+  (y * 2.0 + y).backward(ones({2}), true);
+  CHECK(seen == Values{3, 3});
+  CHECK(x.grad().to_vector() == Values{90, 90});
+  handle.remove();
+  handle.remove();
+  x.set_grad({});
+  (y * 2.0 + y).backward(ones({2}));
+  CHECK(x.grad().to_vector() == Values{9, 9});
+}
+
+TEST_CASE("a hook on a leaf sees the sum over one backward before it is added to the gradient") {
+  for (DType d : {DType::f32, DType::f16}) {
+    const Tensor x = leaf({1, 2}, d);
+    std::vector<Tensor> seen;
+    x.register_hook([&](const Tensor& g) {
+      seen.push_back(g);
+      return Tensor();
+    });
+    x.register_hook([&](const Tensor& g) { return g + 1.0; });
+    for (int i = 0; i < 2; ++i) (x * 2.0 + x * 3.0).backward(ones({2}));
+    REQUIRE(seen.size() == 2);
+    CHECK(seen[1].to_vector() == Values{5, 5});
+    CHECK(seen[1].dtype() == DType::f32);
+    CHECK(x.grad().to_vector() == Values{12, 12});
+    x.backward(ones({2}));
+    CHECK(x.grad().to_vector() == Values{14, 14});
+    CHECK(seen[0].to_vector() == Values{5, 5});  // what a hook kept is not written to
+  }
+}
+
+TEST_CASE("hooks run in order and one may remove itself") {
+  const Tensor x = leaf({1});
+  std::string order;
+  HookHandle first = x.register_hook([&](const Tensor&) {
+    order += "a";
+    first.remove();
+    return Tensor();
+  });
+  x.register_hook([&](const Tensor&) {
+    order += "b";
+    return Tensor();
+  });
+  for (int i = 0; i < 2; ++i) (x * 1.0).backward(ones({1}));
+  CHECK(order == "abb");
+}
+
+TEST_CASE("a hook that cannot work is an error") {
+  CHECK_THROWS_WITH_AS(tensor({1}).register_hook([](const Tensor& g) { return g; }),
+                       Contains("does not require gradients"), Error);
+  const Tensor x = leaf({1, 2}), y = exp(x);
+  y.register_hook([](const Tensor&) { return ones({3}); });
+  CHECK_THROWS_WITH_AS(y.backward(ones({2})), Contains("[exp backward] a hook"), Error);
+}
+
+TEST_CASE("hooks inside a checkpointed function run once in backward") {
+  const Tensor x = leaf({1, 2});
+  int calls = 0;
+  const auto f = [&](const Tensor& v) {
+    const Tensor y = v * 3.0;
+    y.register_hook([&](const Tensor& g) {
+      ++calls;
+      return g * 2.0;
+    });
+    return y * 5.0;
+  };
+  const Tensor out = autograd::checkpoint(f, x);
+  out.register_hook([](const Tensor& g) { return g * 7.0; });
+  out.backward(ones({2}));
+  CHECK(calls == 1);
+  CHECK(x.grad().to_vector() == Values{210, 210});
+}
+
+TEST_CASE("forward hooks of modules see path and operands and may replace the result") {
+  models::GPT model({.vocab = 5, .block = 4, .layers = 2, .heads = 1, .embd = 4});
+  std::vector<std::string> paths;
+  std::vector<HookHandle> handles;
+  for (const auto& [path, module] : model.named_modules()) {
+    CHECK(module->path() == path);
+    handles.push_back(
+        module->register_forward_hook([&](const models::Module& m, const Tensor&, const Tensor& y) {
+          paths.push_back(m.path());
+          return m.path() == "blocks.1.norm2" ? y * 0.0 : Tensor();
+        }));
+  }
+  const Tensor tokens = tensor({0, 1, 2}, DType::i64).reshape({1, 3});
+  const Tensor with = model(tokens);
+  REQUIRE(paths.size() == 23);
+  paths.erase(paths.begin(), paths.begin() + 2);  // tokens and positions, in either order
+  CHECK(paths == std::vector<std::string>{"dropout",
+                                          "blocks.0.norm1",
+                                          "blocks.0.attn.qkv",
+                                          "blocks.0.attn.out",
+                                          "blocks.0.dropout",
+                                          "blocks.0.norm2",
+                                          "blocks.0.mlp.up",
+                                          "blocks.0.mlp.down",
+                                          "blocks.0.dropout",
+                                          "blocks.0",
+                                          "blocks.1.norm1",
+                                          "blocks.1.attn.qkv",
+                                          "blocks.1.attn.out",
+                                          "blocks.1.dropout",
+                                          "blocks.1.norm2",
+                                          "blocks.1.mlp.up",
+                                          "blocks.1.mlp.down",
+                                          "blocks.1.dropout",
+                                          "blocks.1",
+                                          "norm",
+                                          ""});
+  for (const HookHandle& handle : handles) handle.remove();
+  const Tensor without = model(tokens);
+  CHECK(paths.size() == 21);
+  CHECK(with.to_vector() != without.to_vector());
+}
+
+TEST_CASE("a module that takes something else says so when called with one tensor") {
+  struct Empty : models::Module {};
+  const Empty module;
+  CHECK_THROWS_WITH_AS(module(ones({1})), Contains("does not take one tensor"), Error);
+}
+
+TEST_CASE("a gradient has no derivative and backward through one names the op") {
+  const Tensor x = leaf({1, 2}), w = leaf({3, 4});
+  sum(exp(x) * w).backward();
+  const Tensor penalty = sum(x.grad() * x.grad());
+  CHECK_THROWS_WITH_AS(penalty.backward(), Contains("[exp] backward()"), Error);
+  CHECK_THROWS_WITH_AS(penalty.backward(), Contains("no second derivative"), Error);
+  const Tensor loss = sum(w * w) + penalty;  // would be wrong, silently
+  CHECK_THROWS_WITH_AS(loss.backward(), Contains("no second derivative"), Error);
+  CHECK_THROWS_WITH_AS(x.grad().backward(ones({2})), Contains("second derivative"), Error);
+  w.set_grad({});
+  sum(w * x.grad().detach()).backward();
+  CHECK(w.grad().to_vector() == x.grad().to_vector());
+  Tensor from_hook;
+  const Tensor y = exp(x);
+  y.register_hook([&](const Tensor& g) {
+    from_hook = g;
+    return Tensor();
+  });
+  sum(y).backward();
+  CHECK_THROWS_WITH_AS(sum(from_hook * w).backward(), Contains("no second derivative"), Error);
+}
