@@ -9,14 +9,14 @@ namespace minim::op {
 struct AvgPool2d : PoolOf<AvgPool2d> {
   static constexpr Saves saves{};
   struct Attrs {
-    Pair kernel = 2;
-    Pair stride = 0;  ///< 0: the kernel
+    Pair kernel_size = 2;
+    Pair stride = 0;  ///< 0: kernel_size
     Pair padding = 0;
     bool count_include_pad = true;
   };
   static Window window(const OpArgs& args) {
     const auto& a = args.attrs.as<Attrs>();
-    return pool_window("avg_pool2d", args.in[0].shape, a.kernel, a.stride, a.padding);
+    return pool_window("avg_pool2d", args.in[0].shape, a.kernel_size, a.stride, a.padding);
   }
   /// What a window is divided by.
   static Index count(const OpArgs& args, const Window& w, Slide::Range hs, Slide::Range ws) {
@@ -29,7 +29,9 @@ struct AvgPool2d : PoolOf<AvgPool2d> {
     A total = 0;
     for (Index kh = hs.begin; kh < hs.end; ++kh) {
       const A* line = x + w.h.at(oh, kh) * w.w.in + w.w.at(ow, ws.begin);
-      total += sum16<A>(ws.end - ws.begin, [=](Index k) { return line[k]; });
+      A sum = 0;
+      for (Index k = 0; k < ws.end - ws.begin; ++k) sum += line[k];
+      total += sum;
     }
     return total / A(count(args, w, hs, ws));
   }
@@ -45,10 +47,10 @@ struct AvgPool2d : PoolOf<AvgPool2d> {
     std::vector<Example> list;
     auto add = [&](const Shape& x, Attrs attrs) { list.push_back({{x}, minim::Attrs(attrs), 0}); };
     add({2, 3, 4, 6}, {});
-    add({1, 5, 5}, {.kernel = 3, .stride = 1, .padding = 1});
-    add({1, 5, 5}, {.kernel = 3, .stride = 2, .padding = 1, .count_include_pad = false});
-    add({2, 6, 7}, {.kernel = {2, 3}, .stride = {2, 1}, .padding = {0, 1}});
-    add({3, 3}, {.kernel = 3});
+    add({1, 5, 5}, {.kernel_size = 3, .stride = 1, .padding = 1});
+    add({1, 5, 5}, {.kernel_size = 3, .stride = 2, .padding = 1, .count_include_pad = false});
+    add({2, 6, 7}, {.kernel_size = {2, 3}, .stride = {2, 1}, .padding = {0, 1}});
+    add({3, 3}, {.kernel_size = 3});
     add({0, 4, 4}, {});
     return list;
   }

@@ -68,7 +68,8 @@ Tensor batch_norm_update(const Tensor& x, Tensor running_mean, Tensor running_va
            Attrs(op::BatchNorm::Attrs{attrs.eps}));
   if (x.numel() == 0) return out[0];
   NoGrad no_recording;
-  const double n = double(x.numel() / x.size(1)), m = attrs.momentum;
+  const Index count = x.numel() / x.size(1);
+  const double n = double(count), m = attrs.momentum;
   running_mean.mul_(1 - m).add_(out[1] * m);
   running_var.mul_(1 - m).add_(out[2] * (m * n / (n - 1)));
   return out[0];

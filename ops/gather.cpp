@@ -10,7 +10,7 @@ int axis_of(const OpArgs& args) {
 }
 IndexLines lines_of(const OpArgs& args) {
   const int axis = axis_of(args);
-  return {"gather", args.in[1], args.in[1].shape, axis, args.in[0].shape[axis]};
+  return full_lines("gather", args.in[1], axis, args.in[0].shape[axis]);
 }
 
 }  // namespace

@@ -8,14 +8,14 @@ namespace {
 ChannelNorm norm_of(OpArgs& args) {
   const auto& attrs = args.attrs.as<GroupNorm::Attrs>();
   const Shape& x = args.in[0].shape;
-  return {args, x[0] * attrs.groups, x[1] / attrs.groups, true, attrs.eps, 1};
+  return {args, x[0] * attrs.num_groups, x[1] / attrs.num_groups, true, attrs.eps, 1};
 }
 
 }  // namespace
 
 void GroupNorm::infer(OpArgs& args) {
   const Index channels = check_channels(args, operands, 1, "group_norm");
-  const Index groups = args.attrs.as<Attrs>().groups;
+  const Index groups = args.attrs.as<Attrs>().num_groups;
   if (groups < 1 || channels % groups != 0)
     fail("[group_norm] ", groups, " groups do not divide the ", channels, " channels of x ",
          args.in[0].shape);

@@ -1,7 +1,7 @@
 // (x - mean) / sqrt(var + eps) * weight + bias for x (N, C, ...), mean and var over each of
-// `groups` groups of neighbouring channels of each n (Wu and He, 2018); weight and bias are (C).
-// groups = C is instance normalisation.
-// @throws Error where C is not a multiple of groups or a parameter is not (C).
+// `num_groups` groups of neighbouring channels of each n (Wu and He, 2018); weight and bias are
+// (C). num_groups = C is instance normalisation.
+// @throws Error where C is not a multiple of num_groups or a parameter is not (C).
 #pragma once
 #include "minim/ops/op_struct.h"
 
@@ -10,11 +10,11 @@ namespace minim::op {
 struct GroupNorm {
   static constexpr std::array operands{Operand{"x"}, Operand{.name = "weight", .optional = true},
                                        Operand{.name = "bias", .optional = true}};
-  static constexpr int n_outputs = 3;  ///< y; mean and var (N, groups), for backward
+  static constexpr int n_outputs = 3;  ///< y; mean and var (N, num_groups), for backward
   static constexpr int returned = 1;
   static constexpr Saves saves{.inputs = 0b011, .outputs = 0b110};
   struct Attrs {
-    Index groups = 1;
+    Index num_groups = 1;
     double eps = 1e-5;
   };
   static void infer(OpArgs& args);

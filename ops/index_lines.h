@@ -12,14 +12,11 @@ namespace minim {
 
 class IndexLines {
  public:
-  /// @param index broadcast to `shape`; its values lie in [0, n). @throws Error naming one that
-  /// does not.
-  IndexLines(const char* op, const Arg& index, const Shape& shape, int axis, Index n)
-      : index_(index),
-        steps_(broadcast_strides(index.shape, contiguous_strides(index.shape), shape)),
-        across_(shape),
-        axis_(axis),
-        length_(shape[axis]) {
+  /// @param steps from element to element of `shape` within the row-major index, whose values lie
+  /// in [0, n). @throws Error naming one that does not.
+  IndexLines(const char* op, const Arg& index, const Shape& shape, const Strides& steps, int axis,
+             Index n)
+      : index_(index), steps_(steps), across_(shape), axis_(axis), length_(shape[axis]) {
     index_.check(op, "index", n);
     across_[axis] = 1;
   }
@@ -65,6 +62,11 @@ class IndexLines {
   Index length_;
 };
 
+/// An index with an element for every element of the lines.
+inline IndexLines full_lines(const char* op, const Arg& index, int axis, Index n) {
+  return {op, index, index.shape, contiguous_strides(index.shape), axis, n};
+}
+
 /// The shape rule of indices with as many axes as x.
 /// @throws Error unless index's sizes are at most x's, except along `free` (-1: no exception).
 inline void check_index_fits(const char* op, const Shape& index, const char* what, const Shape& x,
@@ -77,7 +79,7 @@ inline void check_index_fits(const char* op, const Shape& index, const char* wha
          free < 0 ? "" : " except axis " + std::to_string(free));
 }
 
-/// Zeros of `to`'s size to sum in, and what becomes of the sums.
+/// Calls add(sums, their strides) with zeros of `to`'s shape, and stores the sums, rounded once.
 template <class A, class F>
 void sum_apart(const Arg& to, F add) {
   Scratch<A> sums(size_t(to.shape.numel()));

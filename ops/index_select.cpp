@@ -11,13 +11,9 @@ int axis_of(const OpArgs& args) {
 }
 IndexLines lines_of(const OpArgs& args, const Shape& out) {
   const int axis = axis_of(args);
-  Arg index = args.in[1];
-  const Index step = index.shape.rank() == 1 ? index.strides[0] : 0;
-  index.strides = index.shape = out;
-  for (int i = 0; i < out.rank(); ++i)
-    if (i != axis) index.shape[i] = 1;
-  index.strides[axis] = step;
-  return {"index_select", index, out, axis, args.in[0].shape[axis]};
+  Strides steps = out;
+  for (int i = 0; i < out.rank(); ++i) steps[i] = i == axis;
+  return {"index_select", args.in[1], out, steps, axis, args.in[0].shape[axis]};
 }
 
 }  // namespace

@@ -11,13 +11,14 @@ namespace minim::op {
 struct MaxPool2d : PoolOf<MaxPool2d> {
   static constexpr Saves saves{.inputs = 0b1};
   struct Attrs {
-    Pair kernel = 2;
-    Pair stride = 0;  ///< 0: the kernel
+    Pair kernel_size = 2;
+    Pair stride = 0;  ///< 0: kernel_size
     Pair padding = 0, dilation = 1;
   };
   static Window window(const OpArgs& args) {
     const auto& a = args.attrs.as<Attrs>();
-    return pool_window("max_pool2d", args.in[0].shape, a.kernel, a.stride, a.padding, a.dilation);
+    return pool_window("max_pool2d", args.in[0].shape, a.kernel_size, a.stride, a.padding,
+                       a.dilation);
   }
   /// Where the largest element is; -1 where the window lies between the elements.
   template <class A>
@@ -44,9 +45,10 @@ struct MaxPool2d : PoolOf<MaxPool2d> {
     std::vector<Example> list;
     auto add = [&](const Shape& x, Attrs attrs) { list.push_back({{x}, minim::Attrs(attrs), 0}); };
     add({2, 3, 4, 6}, {});
-    add({1, 5, 5}, {.kernel = 3, .stride = 1, .padding = 1});
-    add({2, 6, 7}, {.kernel = {2, 3}, .stride = {2, 1}, .padding = {0, 1}, .dilation = {2, 1}});
-    add({3, 3}, {.kernel = 3});
+    add({1, 5, 5}, {.kernel_size = 3, .stride = 1, .padding = 1});
+    add({2, 6, 7},
+        {.kernel_size = {2, 3}, .stride = {2, 1}, .padding = {0, 1}, .dilation = {2, 1}});
+    add({3, 3}, {.kernel_size = 3});
     add({0, 4, 4}, {});
     return list;
   }

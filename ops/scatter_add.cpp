@@ -11,7 +11,7 @@ int axis_of(const OpArgs& args) {
 }
 IndexLines lines_of(const OpArgs& args) {
   const int axis = axis_of(args);
-  return {"scatter_add", args.in[1], args.in[1].shape, axis, args.in[0].shape[axis]};
+  return full_lines("scatter_add", args.in[1], axis, args.in[0].shape[axis]);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "minim/amp/autocast.h"
 #include "minim/amp/grad_scaler.h"
 #include "minim/autograd/checkpoint.h"
+#include "minim/models/gpt.h"
 #include "minim/models/language_model.h"
 #include "minim/ops/call.h"
 #include "minim/ops/composite.h"

@@ -110,12 +110,13 @@ TEST_CASE("forward hooks of modules see path and operands and may replace the re
   }
   const Tensor tokens = tensor({0, 1, 2}, DType::i64).reshape({1, 3});
   const Tensor with = model(tokens);
-  REQUIRE(paths.size() == 23);
+  REQUIRE(paths.size() == 25);
   paths.erase(paths.begin(), paths.begin() + 2);  // tokens and positions, in either order
   CHECK(paths == std::vector<std::string>{"dropout",
                                           "blocks.0.norm1",
                                           "blocks.0.attn.qkv",
                                           "blocks.0.attn.out",
+                                          "blocks.0.attn",
                                           "blocks.0.dropout",
                                           "blocks.0.norm2",
                                           "blocks.0.mlp.up",
@@ -125,6 +126,7 @@ TEST_CASE("forward hooks of modules see path and operands and may replace the re
                                           "blocks.1.norm1",
                                           "blocks.1.attn.qkv",
                                           "blocks.1.attn.out",
+                                          "blocks.1.attn",
                                           "blocks.1.dropout",
                                           "blocks.1.norm2",
                                           "blocks.1.mlp.up",
@@ -135,7 +137,7 @@ TEST_CASE("forward hooks of modules see path and operands and may replace the re
                                           ""});
   for (const HookHandle& handle : handles) handle.remove();
   const Tensor without = model(tokens);
-  CHECK(paths.size() == 21);
+  CHECK(paths.size() == 23);
   CHECK(with.to_vector() != without.to_vector());
 }
 

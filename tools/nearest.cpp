@@ -1,7 +1,6 @@
 #include "minim/tools/nearest.h"
 
 #include <algorithm>
-#include <compare>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -26,11 +25,9 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 namespace {
 
-/// Smaller is more alike: edits, of which a shared stretch is worth all but one; then all edits.
-struct Unlikeness {
-  std::size_t cost = std::numeric_limits<std::size_t>::max(), edits = 0;
-  auto operator<=>(const Unlikeness&) const = default;
-};
+/// Edits, of which a shared stretch is worth all but one; then all edits. Smaller is more alike.
+using Unlikeness = std::pair<std::size_t, std::size_t>;
+constexpr Unlikeness kUnlike{std::numeric_limits<std::size_t>::max(), 0};
 
 /// How many edits a candidate within `word` counts for: one, or two where it is less than half of
 /// it, for which it must be a whole part ("mse" of "mse_loss").
@@ -50,14 +47,14 @@ Unlikeness unlikeness(std::string_view word, std::string_view candidate) {
   if (shared != kUnlike.first) return {std::min(edits, shared), edits};
   const std::size_t longer = std::max(word.size(), candidate.size());
   if (2 * edits <= std::max<std::size_t>(longer, 3)) return {edits, edits};
-  return {};
+  return kUnlike;
 }
 
 }  // namespace
 
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates) {
   std::string_view best;
-  Unlikeness least;
+  Unlikeness least = kUnlike;
   for (const std::string_view candidate : candidates)
     if (const Unlikeness unlike = unlikeness(word, candidate); unlike < least) {
       least = unlike;
