@@ -146,7 +146,7 @@ TEST_CASE("S11: an f16 loss is scaled in fp32, and so is its seed") {
 }
 
 TEST_CASE(
-    "S1: unscale, then clip, leaves a small gradient alone; clip before unscale is an error") {
+    "S1: unscale, then clip, leaves a small gradient alone, and clip before unscale is an error") {
   Tensor w = tensor({0, 0}).set_requires_grad().set_name("w");
   optim::SGD opt({w}, {.lr = 1});
   GradScaler scaler;
@@ -240,7 +240,7 @@ TEST_CASE("S6: an f16 parameter without a master is refused by name, with the fi
 }
 
 TEST_CASE(
-    "S7: a disabled scaler has scale 1 and returns the loss itself; a NaN still skips and is "
+    "S7: a disabled scaler has scale 1 and returns the loss itself, and a NaN still skips and is "
     "named") {
   GradScaler scaler({.enabled = false});
   CHECK(!scaler.enabled());
