@@ -95,6 +95,13 @@ std::vector<Node*> reachable(Node* root) {
   return nodes;
 }
 
+/// Both for a gradient that is set and for one that backward starts from.
+void check_gradient(const Tensor& gradient, const Tensor& x) {
+  if (!is_floating(gradient.dtype()) || !(gradient.shape() == x.shape()))
+    fail("a gradient that is ", name_of(gradient.dtype()), gradient.shape(), " does not fit ",
+         origin(x), " of shape ", x.shape(), "; it is floating and of the same shape");
+}
+
 /// The loss scale that gradients through these nodes carry.
 double loss_scale(const std::vector<Node*>& nodes) {
   double scale = 1;
@@ -234,18 +241,16 @@ const Tensor& Tensor::set_requires_grad(bool on) const {
   return *this;
 }
 
-Tensor Tensor::grad() const { return impl_->autograd ? impl_->autograd->grad : Tensor(); }
+Tensor Tensor::grad() const { return impl()->autograd ? impl()->autograd->grad : Tensor(); }
 
 void Tensor::set_grad(const Tensor& grad) const {
-  if (grad.defined() && !(grad.shape() == shape()))
-    fail("a gradient of shape ", grad.shape(), " does not fit ", origin(*this), " of shape ",
-         shape());
+  if (grad.defined()) check_gradient(grad, *this);
   Autograd& a = autograd_of(*this);
   a.grad = grad;
   a.scale = 1;
 }
 
-Tensor Tensor::detach() const { return as_strided(*this, shape(), strides(), impl_->offset); }
+Tensor Tensor::detach() const { return as_strided(*this, shape(), strides(), impl()->offset); }
 
 void Tensor::backward(bool retain_graph) const {
   if (numel() != 1)
@@ -258,9 +263,8 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
   if (!requires_grad())
     fail("backward() from ", origin(*this),
          ", which does not require gradients: no operand did, or it was made under NoGrad");
-  if (!(gradient.shape() == shape()))
-    fail("the gradient has shape ", gradient.shape(), ", the tensor ", shape());
-  Autograd& root = *impl_->autograd;
+  check_gradient(gradient, *this);
+  Autograd& root = *impl()->autograd;
   if (!root.node) {
     const Tensor callers = gradient;  // a second owner: it is copied, not taken
     return accumulate_leaf(root, callers, 1);
