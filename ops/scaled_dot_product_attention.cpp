@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <limits>
+#include <tuple>
+#include <vector>
 
 #include "minim/ops/matrix.h"
 
@@ -31,6 +33,43 @@ void product(Index m, Index n, Index k, double alpha, const MatrixRef& a, const 
   g.c = c, g.c_dtype = c_dtype, g.c_row_stride = n;
   g.alpha = alpha;
   gemm(g);
+}
+
+template <class A>
+bool all_finite(const MatrixRef& m, Index rows, Index cols) {
+  Scratch<A> buffer{size_t(cols)};
+  for (Index i = 0; i < rows; ++i) {
+    const A* row = load_run(advance(m.data, m.dtype, i * m.row_stride), m.dtype, m.col_stride, cols,
+                            buffer.data());
+    if (sum16<A>(cols, [=](Index j) { return row[j] - row[j]; }) != 0) return false;  // or NaN
+  }
+  return true;
+}
+
+/// product() of weights of type A, in which a weight of 0 adds nothing, whatever it weighs: 0 * inf
+/// would be NaN. Values that are not finite are added after the product of the others.
+template <class A>
+void weighted(Index m, Index n, Index k, double alpha, const MatrixRef& a, const MatrixRef& b,
+              void* c, DType c_dtype) {
+  if (all_finite<A>(b, k, n)) return product(m, n, k, alpha, a, b, c, c_dtype);
+  Scratch<A> clean(size_t(k * n));
+  copy({const_cast<void*>(b.data), b.dtype, {k, n}, {b.row_stride, b.col_stride}, true},
+       {clean.data(), dtype_for<A>(), {k, n}, {n, 1}, true});
+  std::vector<std::tuple<Index, Index, A>> bad;  // row, column, value
+  for (Index j = 0; j < k * n; ++j)
+    if (A& v = clean.data()[j]; !std::isfinite(v))
+      bad.emplace_back(j / n, j % n, std::exchange(v, 0));
+  product(m, n, k, alpha, a, {clean.data(), dtype_for<A>(), n, 1}, c, c_dtype);
+  for (Index i = 0; i < m; ++i)
+    for (auto [row, col, value] : bad) {
+      const A weight = static_cast<const A*>(a.data)[i * a.row_stride + row * a.col_stride];
+      if (weight == 0) continue;
+      void* at = advance(c, c_dtype, i * n + col);
+      A sum;
+      sum =
+          *load_run(static_cast<const void*>(at), c_dtype, 1, 1, &sum) + A(alpha) * weight * value;
+      store_run(at, c_dtype, 1, 1, &sum);
+    }
 }
 
 /// Which keys a query may attend to, all masks taken together.
@@ -97,8 +136,8 @@ void forward_in(OpArgs& args) {
             std::fill(row, row + s.keys, A(0));
         }
       });
-      product(s.queries, s.value_width, s.keys, 1, {scores, dtype_for<A>(), s.keys, 1}, v[h],
-              out.data(h), out.dtype());
+      weighted<A>(s.queries, s.value_width, s.keys, 1, {scores, dtype_for<A>(), s.keys, 1}, v[h],
+                  out.data(h), out.dtype());
     }
   });
 }
@@ -130,8 +169,8 @@ void backward_in(OpArgs& args) {
       const MatrixRef probabilities{p, dtype_for<A>(), s.keys, 1},
           d_scores{d.data(), dtype_for<A>(), s.keys, 1};
       if (dv.data)
-        product(s.keys, s.value_width, s.queries, 1, transposed(probabilities), g[h],
-                head(dv, h, s.keys, s.value_width), dv.dtype);
+        weighted<A>(s.keys, s.value_width, s.queries, 1, transposed(probabilities), g[h],
+                    head(dv, h, s.keys, s.value_width), dv.dtype);
       if (!dq.data && !dk.data) continue;
       product(s.queries, s.keys, s.value_width, 1, g[h], transposed(v[h]), d.data(),
               dtype_for<A>());
@@ -140,11 +179,11 @@ void backward_in(OpArgs& args) {
           softmax_gradient(p + i * s.keys, s.keys, d.data() + i * s.keys);
       });
       if (dq.data)
-        product(s.queries, s.width, s.keys, s.scale, d_scores, k[h],
-                head(dq, h, s.queries, s.width), dq.dtype);
+        weighted<A>(s.queries, s.width, s.keys, s.scale, d_scores, k[h],
+                    head(dq, h, s.queries, s.width), dq.dtype);
       if (dk.data)
-        product(s.keys, s.width, s.queries, s.scale, transposed(d_scores), q[h],
-                head(dk, h, s.keys, s.width), dk.dtype);
+        weighted<A>(s.keys, s.width, s.queries, s.scale, transposed(d_scores), q[h],
+                    head(dk, h, s.keys, s.width), dk.dtype);
     }
   });
 }
