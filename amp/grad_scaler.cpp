@@ -170,8 +170,12 @@ Note GradScaler::update() {
                                       " steps were skipped, the last by " + first_bad_};
   if (skipped && calibrates && config_.enabled) {
     std::ostringstream text;
-    text << "calibration: " << name_of(kind_) << " at loss scale " << before << ", next "
-         << state_.scale;
+    if (config_.dynamic)
+      text << "calibration: " << name_of(kind_) << " at loss scale " << before << ", next "
+           << state_.scale;
+    else
+      text << "skipped: " << name_of(kind_) << " at loss scale " << before << ", by "
+           << cause_of(kind_, before, finite_loss);
     return {Note::Level::info, text.str()};
   }
   return {};

@@ -491,17 +491,19 @@ TEST_CASE("a fixed scale is the cause of what is not finite where the loss is fi
       w.set_grad(tensor({c.slope}));
       autograd_of(w).scale = c.scale;
     };
-    std::string e;
+    std::string e, note;
     for (int i = 0; i < 2; ++i) {
       micro_step(c.loss);
       w.set_grad({});
       micro_step(1);  // the worst of several losses counts
       e = error_of([&] {
         scaler.step(opt);
-        scaler.update();
+        note = scaler.update().text;
       });
     }
     says(e, c.cause);
+    says(note, "skipped: ");
+    says(note, c.cause + sizeof "the cause is");
     says(e, c.scale > 1 && std::isfinite(c.loss) ? "a lower fixed scale" : "look at the weights");
   }
 }
