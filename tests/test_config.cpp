@@ -188,7 +188,8 @@ TEST_CASE(
   CHECK(says(error_of({"--steps", "99999999999999999999"}), {"steps = 99999999999999999999"}));
   CHECK(says(error_of({"--seed", "1000000000000001"}),
              {"a whole number of at least 0 and at most 1000000000000000"}));
-  CHECK(says(error_of({"--batch", "4611686018427387904"}), {"at least 1 and at most 1000000000000000"}));
+  CHECK(says(error_of({"--batch", "4611686018427387904"}),
+             {"at least 1 and at most 1000000000000000"}));
   CHECK(says(error_of({"--batch", "99999999999999999999"}), {"at most 1000000000000000"}));
   CHECK(says(error_of({"--lr", "1e400"}), {"a number above 0 and at most 1.797"}));
   CHECK(says(error_of({"--lr", "inf"}), {"at most 1.797"}));
