@@ -53,8 +53,10 @@ class Autocast {
   DType lower() const { return state_.lower; }
   Cast cast_of(const OpRow& row) const;
 
-  /// The cached 16-bit copy of a leaf. Keyed by the tensor, its version and the grad mode, so it is
-  /// never stale; shared by nested regions and dropped when the outermost one ends.
+  /// The cached 16-bit copy of a leaf. Keyed by the tensor, its version and the grad mode; shared
+  /// by nested regions and dropped when the outermost one ends. In-place ops and optimizers count
+  /// the version; whoever writes through span() or data() inside a region calls bump_version(), or
+  /// the copy goes stale.
   Tensor find(const Tensor& leaf, DType to) const;
   void keep(const Tensor& leaf, const Tensor& copy) const;
 

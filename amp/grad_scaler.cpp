@@ -9,8 +9,8 @@ namespace {
 
 void check(const ScalerConfig& c) {
   auto positive = [](const char* what, double v) {
-    if (!(v > 0) || !std::isfinite(float(v)))
-      fail("[GradScaler] ", what, " must be positive and fit f32, not ", v);
+    if (!is_scale(v))
+      fail("[GradScaler] ", what, " must be positive and fit f32, as its reciprocal does, not ", v);
   };
   positive("init_scale", c.init_scale);
   positive("min_scale", c.min_scale);
@@ -27,10 +27,20 @@ void check(const ScalerConfig& c) {
          " must be at least 1");
 }
 
+constexpr const char* kOverflow = "scale overflow";
+
+bool all_finite(const std::vector<Tensor>& losses) {
+  for (const Tensor& loss : losses)
+    for (double v : loss.to_vector())
+      if (!std::isfinite(v)) return false;
+  return true;
+}
+
 }  // namespace
 
-const char* cause_of(Finite kind, double scale) {
-  return kind == Finite::nan || scale <= 1 ? "the model or the data" : "scale overflow";
+const char* cause_of(Finite kind, double scale, std::optional<bool> finite_loss) {
+  bool overflow = scale > 1 && finite_loss.value_or(kind != Finite::nan);
+  return overflow ? kOverflow : "the model or the data";
 }
 
 GradScaler::GradScaler(const ScalerConfig& config, std::function<bool(bool)> agree)
@@ -39,10 +49,11 @@ GradScaler::GradScaler(const ScalerConfig& config, std::function<bool(bool)> agr
   state_.scale = config.enabled ? float(config.init_scale) : 1;
 }
 
-Tensor GradScaler::scale(const Tensor& loss) const {
+Tensor GradScaler::scale(const Tensor& loss) {
   if (!config_.enabled) return loss;
   if (!is_floating(loss.dtype()))
     fail("[GradScaler::scale] a loss is a floating tensor, not ", name_of(loss.dtype()));
+  if (!config_.dynamic) losses_.push_back(loss.detach());
   Tensor factor = full({}, state_.scale, DType::f32, loss.device());
   Tensor scaled = empty(loss.shape(), promote_types(loss.dtype(), DType::f32), loss.device());
   OpArgs args;
@@ -76,7 +87,9 @@ void GradScaler::unscale(Stepper& optimizer) {
          " since the last update(); unscale once, after the last backward() of the step");
   std::vector<Tensor> params = optimizer.parameters();
   check_scale(params, state_.scale, "GradScaler::unscale");
-  stage.bad = multiply(dense_gradients(params), inverse_of(state_.scale));
+  FirstBad bad = multiply(dense_gradients(params), inverse_of(state_.scale));
+  stage.bad = bad.kind;
+  if (bad.kind != Finite::yes) stage.first_bad = label(params[bad.index], bad.index);
   stage.unscaled_by = "an earlier unscale()";
   for (const Tensor& p : params)
     if (p.grad().defined()) autograd_of(p).scale = 1;
@@ -88,13 +101,13 @@ StepResult GradScaler::step(Stepper& optimizer, double clip) {
     fail("[GradScaler::step] step() came first; one step of each optimizer between two update()s");
   StepRequest request{.scale = stage.unscaled_by ? 1 : state_.scale, .clip = clip};
   request.agree = [&](bool found) {
-    found |= stage.bad.kind != Finite::yes;
+    found |= stage.bad != Finite::yes;
     return agree_ ? agree_(found) : found;
   };
   StepResult result = optimizer.step(request);
-  if (stage.bad.kind != Finite::yes) {  // seen before clipping
-    result.kind = stage.bad.kind;
-    result.first_bad = label(optimizer.parameters()[stage.bad.index], stage.bad.index);
+  if (stage.bad != Finite::yes) {  // seen before clipping
+    result.kind = stage.bad;
+    result.first_bad = stage.first_bad;
   }
   stage.stepped = true;
   found_inf_ |= result.found_inf;
@@ -110,16 +123,18 @@ double GradScaler::skip_share() const {
              : double(recent_skips(state_)) / double(std::min<int64_t>(state_.seen, kSkipWindow));
 }
 
-void GradScaler::stop_if_hopeless(double scale) const {
-  const char* cause = cause_of(kind_, scale);
+void GradScaler::stop_if_hopeless(double scale, std::optional<bool> finite_loss) const {
+  const char* cause = cause_of(kind_, scale, finite_loss);
+  const char* help = cause != kOverflow ? "look at the weights, the inputs and the learning rate"
+                     : config_.dynamic  ? "allow a lower scale"
+                                        : "choose a lower fixed scale, or a dynamic one";
   std::string what = first_bad_.empty()
                          ? "a gradient of another process"
                          : std::string(name_of(kind_)) + " in the gradient of " + first_bad_;
   if (state_.skips_at_floor >= config_.max_skips)
     fail("[GradScaler::update] ", state_.skips_at_floor,
          " steps in a row were skipped at loss scale ", scale, ", the lowest; the cause is ", cause,
-         ": ", what,
-         "; look at the weights, the inputs and the learning rate, or allow a lower scale");
+         ": ", what, "; ", help);
   if (state_.seen >= kSkipWindow && recent_skips(state_) > config_.stop_share * kSkipWindow)
     fail("[GradScaler::update] ", recent_skips(state_), " of the last ", kSkipWindow,
          " steps were skipped; the last had ", what, " at loss scale ", scale,
@@ -130,9 +145,9 @@ Note GradScaler::update() {
   bool any = false;
   for (auto& [optimizer, stage] : stages_) {
     any |= stage.stepped || stage.unscaled_by;
-    if (stage.stepped || stage.bad.kind == Finite::yes) continue;
+    if (stage.stepped || stage.bad == Finite::yes) continue;
     found_inf_ = true;
-    take_bad(stage.bad.kind, label(optimizer->parameters()[stage.bad.index], stage.bad.index));
+    take_bad(stage.bad, stage.first_bad);
   }
   if (!any && !config_.enabled) return {};
   if (!any)
@@ -142,8 +157,11 @@ Note GradScaler::update() {
   bool skipped = std::exchange(found_inf_, false), calibrates = calibrating();
   double before = state_.scale;
   stages_.clear();
+  std::vector<Tensor> losses = std::exchange(losses_, {});
   state_ = next(state_, skipped, config_);
-  stop_if_hopeless(before);
+  std::optional<bool> finite_loss;
+  if (skipped && !losses.empty()) finite_loss = all_finite(losses);
+  stop_if_hopeless(before, finite_loss);
   bool too_many = recent_skips(state_) > config_.warn_share * kSkipWindow;
   if (!too_many) warned_ = false;
   if (too_many && !std::exchange(warned_, too_many))
@@ -152,8 +170,12 @@ Note GradScaler::update() {
                                       " steps were skipped, the last by " + first_bad_};
   if (skipped && calibrates && config_.enabled) {
     std::ostringstream text;
-    text << "calibration: " << name_of(kind_) << " at loss scale " << before << ", next "
-         << state_.scale;
+    if (config_.dynamic)
+      text << "calibration: " << name_of(kind_) << " at loss scale " << before << ", next "
+           << state_.scale;
+    else
+      text << "skipped: " << name_of(kind_) << " at loss scale " << before << ", by "
+           << cause_of(kind_, before, finite_loss);
     return {Note::Level::info, text.str()};
   }
   return {};
@@ -161,7 +183,7 @@ Note GradScaler::update() {
 
 void GradScaler::load_state(const ScalerState& state) {
   if (!stages_.empty()) fail("[GradScaler::load_state] a step is under way; call update() first");
-  if (!(state.scale > 0) || !std::isfinite(float(state.scale)))
+  if (!is_scale(state.scale))
     fail("[GradScaler::load_state] the scale must be positive and finite, not ", state.scale);
   state_ = state;
   if (!config_.enabled) state_.scale = 1;

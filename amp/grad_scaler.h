@@ -8,7 +8,9 @@
 #include <bit>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "minim/amp/step.h"
 
@@ -67,8 +69,9 @@ constexpr ScalerState next(ScalerState s, bool found_inf, const ScalerConfig& c)
 }
 
 /// What makes gradients of that kind at that scale: "scale overflow" goes away at a lower scale,
-/// "the model or the data" does not.
-const char* cause_of(Finite kind, double scale);
+/// "the model or the data" does not. Where it is not known whether the loss was finite, a NaN
+/// counts as the latter.
+const char* cause_of(Finite kind, double scale, std::optional<bool> finite_loss = {});
 
 /// What update() has to say.
 struct Note {
@@ -85,7 +88,7 @@ class GradScaler {
 
   /// loss * scale in fp32 (f64 for f64), recorded; the gradients that backward() makes from it
   /// carry the scale, and say so.
-  Tensor scale(const Tensor& loss) const;
+  Tensor scale(const Tensor& loss);
   /// Divides the optimizer's gradients by the scale, in fp32; needed only where they are looked at
   /// or clipped before step().
   /// @throws Error when they are unscaled or stepped already, or carry another scale.
@@ -116,18 +119,21 @@ class GradScaler {
   struct Stage {
     const char* unscaled_by = nullptr;
     bool stepped = false;
-    FirstBad bad;
+    Finite bad = Finite::yes;  ///< the worst that unscale() saw, and in which parameter
+    std::string first_bad;     ///< by name: the optimizer may be gone by the update
   };
-  void stop_if_hopeless(double scale) const;
+  void stop_if_hopeless(double scale, std::optional<bool> finite_loss) const;
   void take_bad(Finite kind, const std::string& name);
 
   ScalerConfig config_;
   std::function<bool(bool)> agree_;
   ScalerState state_;
   std::map<const Stepper*, Stage> stages_;  ///< since the last update
-  bool found_inf_ = false;                  ///< by any optimizer, since the last update
-  Finite kind_ = Finite::yes;               ///< of the last bad gradient
-  std::string first_bad_;                   ///< its parameter
+  std::vector<Tensor>
+      losses_;                 ///< that a fixed scale was given since then; looked at when it fails
+  bool found_inf_ = false;     ///< by any optimizer, since the last update
+  Finite kind_ = Finite::yes;  ///< of the last bad gradient
+  std::string first_bad_;      ///< its parameter
   bool warned_ = false;
 };
 

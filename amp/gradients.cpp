@@ -99,7 +99,8 @@ FirstBad multiply(std::span<const Tensor> gradients, double factor) {
 }
 
 std::string label(const Tensor& param, size_t index) {
-  return param.name().empty() ? "parameter " + std::to_string(index) : "'" + param.name() + "'";
+  return !param.defined() || param.name().empty() ? "parameter " + std::to_string(index)
+                                                  : "'" + param.name() + "'";
 }
 
 void check_scale(std::span<const Tensor> params, double expected, const char* what) {

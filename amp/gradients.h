@@ -2,6 +2,7 @@
 // are finite, multiply them, and see which loss scale they still carry. Work is cut into chunks by
 // sizes alone, across tensors.
 #pragma once
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,6 +45,12 @@ FirstBad multiply(std::span<const Tensor> gradients, double factor);
 
 /// float(1 / scale), the reciprocal in double: what undoes a loss scale.
 inline float inverse_of(double scale) { return float(1 / scale); }
+
+/// Whether a loss can be multiplied by it and divided again in fp32.
+inline bool is_scale(double v) {
+  constexpr float most = std::numeric_limits<float>::max();
+  return float(v) > 0 && float(v) <= most && inverse_of(float(v)) <= most;
+}
 
 /// "'head.weight'", or "parameter 3" where it has no name.
 std::string label(const Tensor& param, size_t index);

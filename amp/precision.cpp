@@ -1,7 +1,6 @@
 #include "minim/amp/precision.h"
 
 #include <charconv>
-#include <cmath>
 
 namespace minim::amp {
 namespace {
@@ -32,10 +31,10 @@ const Mode& mode_named(std::string_view name) {
 double number(std::string_view text) {
   double v = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), v);
-  if (error != std::errc() || end != text.data() + text.size() || !(v > 0) ||
-      !std::isfinite(float(v)))
+  if (error != std::errc() || end != text.data() + text.size() || !is_scale(v))
     fail("'", text,
-         "' is no loss scale; expected auto, dynamic, none or a positive number that fits f32");
+         "' is no loss scale; expected auto, dynamic, none or a positive number that fits f32, as "
+         "its reciprocal does");
   return v;
 }
 

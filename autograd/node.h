@@ -138,6 +138,9 @@ std::string dump(const Tensor& x);
 /// leaves.
 std::string dump_dot(const Tensor& x);
 
+/// @throws Error unless `gradient` is floating and has x's shape.
+void check_gradient(const Tensor& gradient, const Tensor& x);
+
 /// An Arg that points at a tensor's data.
 Arg arg_of(const Tensor& x);
 

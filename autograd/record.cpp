@@ -187,9 +187,16 @@ const Tensor& Tensor::set_requires_grad(bool on) const {
   return *this;
 }
 
+void check_gradient(const Tensor& gradient, const Tensor& x) {
+  if (!is_floating(gradient.dtype()) || !(gradient.shape() == x.shape()))
+    fail("a gradient that is ", name_of(gradient.dtype()), gradient.shape(), " does not fit ",
+         origin(x), " of shape ", x.shape(), "; it is floating and of the same shape");
+}
+
 Tensor Tensor::grad() const { return impl_->autograd ? impl_->autograd->grad : Tensor(); }
 
 void Tensor::set_grad(const Tensor& grad) const {
+  if (grad.defined()) check_gradient(grad, *this);
   if (grad.defined() && !(grad.shape() == shape()))
     fail("a gradient of shape ", grad.shape(), " does not fit ", origin(*this), " of shape ",
          shape());

@@ -291,8 +291,7 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
   if (!requires_grad())
     fail("backward() from ", origin(*this),
          ", which does not require gradients: no operand did, or it was made under NoGrad");
-  if (!(gradient.shape() == shape()))
-    fail("the gradient has shape ", gradient.shape(), ", the tensor ", shape());
+  check_gradient(gradient, *this);
   Autograd& root = *impl_->autograd;
   if (root.output < 0) fail("backward() inside checkpoint(): nothing is recorded there");
   NoGrad no_recording;

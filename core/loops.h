@@ -67,8 +67,11 @@ MINIM_HD inline void vjp_at(const attrs_t<Op>& attrs, A g, A y, const A* const* 
     Op::vjp(attrs, g, y, x[I][i]..., d);
   else
     Op::vjp(g, y, x[I][i]..., d);
-  // Where nothing arrives nothing leaves, even at an infinite or NaN slope: the branch that `where`
-  // did not take.
+  // Where exactly 0 arrives 0 leaves, even at an infinite or NaN slope: the branch that `where` did
+  // not take (field case N1). The price: a NaN or inf slope (of sqrt, log or pow outside its
+  // domain, or at a NaN operand) stays hidden in the gradient where the cotangent is 0: masked
+  // away, multiplied by 0, or underflowed to 0 in 16 bits. Only a result that reaches the loss
+  // shows it.
   for (size_t k = 0; k < Op::arity; ++k) d[k] = g == A(0) ? A(0) : d[k];
 }
 

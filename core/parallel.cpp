@@ -5,6 +5,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -42,8 +43,17 @@ thread_local bool inside_chunk = false;
 /// entered the job.
 class Pool {
  public:
-  explicit Pool(int n) {
-    for (int i = 1; i < n; ++i) workers_.emplace_back([this] { serve(); });
+  Pool() = default;
+  /// Delegates, so that the destructor joins the workers that there are when the next cannot be
+  /// made.
+  explicit Pool(int n) : Pool() {
+    workers_.reserve(size_t(n));
+    try {
+      while (size() < n) workers_.emplace_back([this] { serve(); });
+    } catch (const std::system_error& e) {
+      fail("only ", size(), " of ", n, " threads could be made (", e.what(),
+           "); ask for fewer, or allow the process more memory or threads");
+    }
   }
   ~Pool() {
     {

@@ -10,6 +10,18 @@ std::string to_string(const Dims& dims) {
   return text + ")";
 }
 
+Index Dims::numel() const {
+  constexpr Index kMost = Index{1} << 59;  // 8 bytes each
+  Index n = 1;
+  bool empty = false;
+  for (Index x : *this) {
+    empty |= x == 0;
+    if (__builtin_mul_overflow(n, x == 0 ? 1 : x, &n) || n > kMost || n < -kMost)
+      fail("the shape ", *this, " has more elements than memory can hold");
+  }
+  return empty ? 0 : n;
+}
+
 Strides contiguous_strides(const Shape& shape) {
   Strides strides = shape;
   Index step = 1;

@@ -39,11 +39,9 @@ class Dims {
     for (int i = at; i + 1 < rank_; ++i) v_[i] = v_[i + 1];
     --rank_;
   }
-  MINIM_HD Index numel() const {
-    Index n = 1;
-    for (int i = 0; i < rank_; ++i) n *= v_[i];
-    return n;
-  }
+  /// Their product. @throws Error naming them where it (a 0 taken as 1, so that strides fit too) is
+  /// more than memory can hold.
+  Index numel() const;
   friend bool operator==(const Dims& a, const Dims& b) {
     if (a.rank_ != b.rank_) return false;
     for (int i = 0; i < a.rank_; ++i)

@@ -1,7 +1,8 @@
 #include "minim/core/tensor.h"
 
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <ostream>
 
 #include "minim/core/convert.h"
@@ -18,10 +19,53 @@ Storage::~Storage() { memory::release(data, bytes, device, kind); }
 
 namespace {
 
+/// The number of elements of a tensor of that shape.
+Index check_sizes(const Shape& shape) {
+  for (Index n : shape)
+    if (n < 0) fail("a tensor cannot have the shape ", shape);
+  return shape.numel();
+}
+
 Tensor number(double v, DType dtype) {
   Tensor t = full({}, v, dtype);
   t.impl()->scalar = true;
   return t;
+}
+
+/// Element numbers [first, end) that strides reach from element 0; {0, 0} where there is no
+/// element.
+struct Reach {
+  Index first = 0, end = 0;
+};
+Reach reach(const Shape& shape, const Strides& strides) {
+  if (check_sizes(shape) == 0) return {};
+  Reach r{0, 1};
+  for (int i = 0; i < shape.rank(); ++i)
+    (strides[i] < 0 ? r.first : r.end) += (shape[i] - 1) * strides[i];
+  return r;
+}
+
+/// Whether two elements may be in one place: an axis does not step over all that smaller steps
+/// reach.
+bool overlaps_itself(const Shape& shape, const Strides& strides) {
+  std::vector<std::pair<Index, Index>> steps;  // and by how much they reach in all
+  for (int i = 0; i < shape.rank(); ++i)
+    if (shape[i] > 1) steps.emplace_back(std::abs(strides[i]), shape[i] - 1);
+  std::sort(steps.begin(), steps.end());
+  Index reached = 0;
+  for (auto [step, times] : steps) {
+    if (step <= reached) return true;
+    reached += step * times;
+  }
+  return false;
+}
+
+/// Whether writing to one may change what is still to be read from the other.
+bool disturb(const Tensor& from, const Tensor& to) {
+  const TensorImpl &a = *from.impl(), &b = *to.impl();
+  if (a.storage != b.storage || (a.offset == b.offset && a.strides == b.strides)) return false;
+  Reach x = reach(a.shape, a.strides), y = reach(b.shape, b.strides);
+  return a.offset + x.first < b.offset + y.end && b.offset + y.first < a.offset + x.end;
 }
 
 }  // namespace
@@ -44,7 +88,15 @@ bool Tensor::is_contiguous() const {
 }
 
 Typed Tensor::typed() const {
-  return {dtype(), impl_->scalar ? Rank::scalar : rank() == 0 ? Rank::zero_dim : Rank::dimensioned};
+  return {dtype(), impl()->scalar ? Rank::scalar
+                   : rank() == 0  ? Rank::zero_dim
+                                  : Rank::dimensioned};
+}
+
+void Tensor::fail_undefined() {
+  fail(
+      "the tensor is undefined (a default Tensor(), or a gradient or operand that is not there); "
+      "ask defined() first, or give it a value");
 }
 
 void Tensor::check_span(DType wanted) const {
@@ -70,8 +122,7 @@ std::vector<double> Tensor::to_vector() const {
 }
 
 Tensor empty(const Shape& shape, DType dtype, Device device) {
-  for (Index n : shape)
-    if (n < 0) fail("a tensor cannot have the shape ", shape);
+  check_sizes(shape);
   auto impl = std::make_shared<TensorImpl>();
   impl->shape = shape;
   impl->strides = contiguous_strides(shape);
@@ -109,6 +160,11 @@ Tensor arange(Index n, DType dtype) {
 }
 
 Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, Index offset) {
+  auto [first, end] = reach(shape, strides);
+  Index held = Index(x.impl()->storage->bytes / size_of(x.dtype()));
+  if (end > first && (first + offset < 0 || end + offset > held))
+    fail("a view ", shape, " with strides ", strides, " at offset ", offset,
+         " reaches outside its storage of ", held, " elements");
   auto impl = std::make_shared<TensorImpl>(*x.impl());
   impl->shape = shape;
   impl->strides = strides;
@@ -119,6 +175,15 @@ Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, I
 }
 
 void copy_elements(const Tensor& from, const Tensor& to) {
+  if (!to.is_contiguous() && overlaps_itself(to.shape(), to.strides()))
+    fail("elements of the tensor ", to.shape(), " with strides ", to.strides(),
+         " share memory (it is expanded, or a view of its kind), so it cannot be written to; "
+         "clone() it first");
+  if (disturb(from, to)) {
+    Tensor between = empty(from.shape(), from.dtype(), from.device());
+    copy_elements(from, between);
+    return copy_elements(between, to);
+  }
   copy(Arg{from.data(), from.dtype(), from.shape(), from.strides(), true},
        Arg{to.data(), to.dtype(), to.shape(), to.strides(), true});
 }
@@ -127,7 +192,7 @@ namespace {
 
 std::string shown(double v) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.6g", v);
+  std::snprintf(text, sizeof text, "%.6g", printable(v));
   return text;
 }
 

@@ -58,17 +58,18 @@ class Tensor {
   bool defined() const { return bool(impl_); }
   explicit operator bool() const = delete;  // ambiguous: defined(), or item<bool>()?
 
-  const Shape& shape() const { return impl_->shape; }
-  const Strides& strides() const { return impl_->strides; }
-  int rank() const { return impl_->shape.rank(); }
+  // From here on everything @throws Error on an undefined tensor.
+  const Shape& shape() const { return impl()->shape; }
+  const Strides& strides() const { return impl()->strides; }
+  int rank() const { return shape().rank(); }
   Index size(Index axis) const { return shape()[normalize_axis(axis, rank(), "size")]; }
   Index numel() const { return shape().numel(); }
-  DType dtype() const { return impl_->dtype; }
-  Device device() const { return impl_->storage->device; }
+  DType dtype() const { return impl()->dtype; }
+  Device device() const { return impl()->storage->device; }
   bool is_contiguous() const;
   Typed typed() const;
 
-  void* data() const { return advance_bytes(impl_->offset); }
+  void* data() const { return advance_bytes(impl()->offset); }
   /// Typed data. @throws Error unless T is the dtype and the tensor is contiguous.
   template <class T>
   std::span<T> span() const {
@@ -80,15 +81,20 @@ class Tensor {
   /// All elements in row-major order.
   std::vector<double> to_vector() const;
 
-  uint64_t version() const { return impl_->storage->version; }
-  void bump_version() const { ++impl_->storage->version; }
+  uint64_t version() const { return impl()->storage->version; }
+  void bump_version() const { ++impl()->storage->version; }
 
-  const std::string& name() const { return impl_->name; }
+  const std::string& name() const { return impl()->name; }
   const Tensor& set_name(std::string name) const {
-    impl_->name = std::move(name);
+    impl()->name = std::move(name);
     return *this;
   }
-  TensorImpl* impl() const { return impl_.get(); }
+  /// The one way to what the tensor is.
+  TensorImpl* impl() const {
+    if (!impl_) [[unlikely]]
+      fail_undefined();
+    return impl_.get();
+  }
   const std::shared_ptr<TensorImpl>& shared() const { return impl_; }
 
   // Recorded by autograd; defined with the ops (ops/methods.cpp).
@@ -105,7 +111,9 @@ class Tensor {
   Tensor squeeze(Index axis) const;
   Tensor unsqueeze(Index axis) const;
 
-  // In place. @throws Error on a tensor that requires gradients, or a view of one, outside no_grad.
+  // In place; the operand is broadcast to this tensor and may overlap it. @throws Error on a tensor
+  // that requires gradients, or a view of one, outside no_grad; on one whose elements share memory
+  // (an expanded view); and where the operand does not broadcast.
   Tensor& fill_(double v);
   Tensor& zero_() { return fill_(0); }
   Tensor& copy_(const Tensor& from);
@@ -119,6 +127,7 @@ class Tensor {
   const Tensor& set_requires_grad(bool on = true) const;
   /// The gradient that backward() summed here; undefined before. f32 for 16-bit leaves.
   Tensor grad() const;
+  /// @throws Error unless `grad` is undefined, or floating and of this shape.
   void set_grad(const Tensor& grad) const;
   /// Calls `f` in each backward() with this tensor's whole gradient, before anything is computed
   /// from it; a defined result replaces it. A leaf's hook sees the sum over that backward() alone,
@@ -155,6 +164,7 @@ class Tensor {
   void* advance_bytes(Index offset) const {
     return static_cast<std::byte*>(impl_->storage->data) + offset * Index(size_of(impl_->dtype));
   }
+  [[noreturn]] static void fail_undefined();
   void check_span(DType wanted) const;
   std::shared_ptr<TensorImpl> impl_;
 };
@@ -174,10 +184,11 @@ Tensor tensor(std::span<const double> values, const Shape& shape, DType dtype = 
 Tensor tensor(std::initializer_list<double> values, DType dtype = DType::f32);
 Tensor arange(Index n, DType dtype = DType::i64);
 
-/// A view of the same storage, not recorded by autograd.
+/// A view of the same storage, not recorded by autograd. @throws Error where it reaches outside it.
 Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, Index offset);
 /// Copies elements between any dtypes and strides of one shape, rounding once; not recorded, no
-/// version change.
+/// version change. The two may overlap. @throws Error when the shapes differ, or elements of `to`
+/// share memory.
 void copy_elements(const Tensor& from, const Tensor& to);
 
 /// Values with shape and dtype, e.g. "[[1, 2], [3, 4]] f32(2, 2)"; long tensors are shortened.

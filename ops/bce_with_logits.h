@@ -1,5 +1,6 @@
-// The cross-entropy of a probability `target` with sigmoid(x), max(x, 0) - x * target +
-// log1p(exp(-|x|)): nothing overflows, and no probability is rounded to 0 or 1 on the way.
+// The cross-entropy of a probability `target` with sigmoid(x), |x| * (target where x < 0, else
+// 1 - target) + log1p(exp(-|x|)): nothing overflows, and no probability is rounded to 0 or 1 on the
+// way. An infinite logit with the target that it means costs 0, its limit.
 #pragma once
 #include "minim/ops/pair_loss_struct.h"
 
@@ -10,7 +11,8 @@ struct LogitEntropy {
   static constexpr size_t arity = 2;
   template <class A>
   MINIM_HD static A forward(A x, A target) {
-    return (x < A(0) ? A(0) : x) - x * target + math::log1p(math::exp(-math::fabs(x)));
+    A wrong = x < A(0) ? target : A(1) - target, size = math::fabs(x);
+    return (wrong == A(0) ? A(0) : size * wrong) + math::log1p(math::exp(-size));
   }
   template <class A>
   MINIM_HD static void vjp(A g, A, A x, A target, A* d) {

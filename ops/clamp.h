@@ -1,4 +1,5 @@
-// limits x to [lo, hi]; slope 1 inside and at the edges, 0 outside; NaN stays NaN
+// limits x to [lo, hi], min(max(x, lo), hi): where lo > hi, to hi; slope 1 inside and at the edges,
+// 0 outside; NaN stays NaN. @throws Error for a bound that is NaN.
 #pragma once
 #include "minim/ops/op_struct.h"
 
@@ -14,7 +15,14 @@ struct Clamp {
   };
   template <class A>
   MINIM_HD static A forward(const Attrs& a, A x) {
-    return x < A(a.lo) ? A(a.lo) : x > A(a.hi) ? A(a.hi) : x;
+    x = x < A(a.lo) ? A(a.lo) : x;
+    return x > A(a.hi) ? A(a.hi) : x;
+  }
+  static void infer(OpArgs& args) {
+    const auto& a = args.attrs.as<Attrs>();
+    if (std::isnan(a.lo) || std::isnan(a.hi))
+      fail("[clamp] the bounds ", a.lo, " and ", a.hi, " must be numbers, or infinite for none");
+    args.out[0].shape = args.in[0].shape;
   }
   template <class A>
   MINIM_HD static void vjp(const Attrs& a, A g, A, A x, A* d) {

@@ -108,6 +108,8 @@ Tensor& Tensor::div_(const Tensor& other) { return update(*this, Op::div, other)
 
 Tensor& Tensor::copy_(const Tensor& from) {
   check_writable(*this, "copy_");
+  if (!(broadcast(shape(), from.shape(), "copy_") == shape()))
+    fail("[copy_] ", from.shape(), " cannot be stored in ", shape());
   copy_elements(as_strided(from, shape(), broadcast_strides(from.shape(), from.strides(), shape()),
                            from.impl()->offset),
                 *this);

@@ -1,18 +1,18 @@
 #include "minim/ops/reshape.h"
 
+#include <algorithm>
+
 namespace minim::op {
 
 Shape Reshape::resolve(const Shape& from, Shape to) {
-  Index known = 1;
-  int open = -1;
-  for (int i = 0; i < to.rank(); ++i) {
-    if (to[i] == -1 && open < 0)
-      open = i;
-    else
-      known *= to[i];
+  const int open = int(std::find(to.begin(), to.end(), -1) - to.begin());
+  if (open < to.rank()) {
+    to[open] = 1;
+    const Index known = to.numel();
+    to[open] = known > 0 ? from.numel() / known : -1;
   }
-  if (open >= 0 && known > 0) to[open] = from.numel() / known;
-  if (to.numel() != from.numel() || known < 0)
+  const bool negative = std::any_of(to.begin(), to.end(), [](Index n) { return n < 0; });
+  if (negative || to.numel() != from.numel())
     fail("[reshape] ", from, " has ", from.numel(), " elements, which do not fill ", to);
   return to;
 }

@@ -1,6 +1,8 @@
 #include "minim/ops/attention.h"
 
+#include <cmath>
 #include <tuple>
+#include <vector>
 
 namespace minim::op {
 namespace {
@@ -15,6 +17,43 @@ void product(Index m, Index n, Index k, double alpha, const MatrixRef& a, const 
   g.c = c, g.c_dtype = c_dtype, g.c_row_stride = n;
   g.alpha = alpha, g.accumulate = add;
   gemm(g);
+}
+
+template <class A>
+bool all_finite(const MatrixRef& m, Index rows, Index cols) {
+  Scratch<A> buffer{size_t(cols)};
+  for (Index i = 0; i < rows; ++i) {
+    const A* row = load_run(advance(m.data, m.dtype, i * m.row_stride), m.dtype, m.col_stride, cols,
+                            buffer.data());
+    if (sum16<A>(cols, [=](Index j) { return row[j] - row[j]; }) != 0) return false;  // or NaN
+  }
+  return true;
+}
+
+/// product() of weights of type A, in which a weight of 0 adds nothing, whatever it weighs: 0 * inf
+/// would be NaN. Values that are not finite are added after the product of the others.
+template <class A>
+void weighted(Index m, Index n, Index k, double alpha, const MatrixRef& a, const MatrixRef& b,
+              void* c, DType c_dtype, bool add = false) {
+  if (all_finite<A>(b, k, n)) return product(m, n, k, alpha, a, b, c, c_dtype, add);
+  Scratch<A> clean(size_t(k * n));
+  copy({const_cast<void*>(b.data), b.dtype, {k, n}, {b.row_stride, b.col_stride}, true},
+       {clean.data(), dtype_for<A>(), {k, n}, {n, 1}, true});
+  std::vector<std::tuple<Index, Index, A>> bad;  // row, column, value
+  for (Index j = 0; j < k * n; ++j)
+    if (A& v = clean.data()[j]; !std::isfinite(v))
+      bad.emplace_back(j / n, j % n, std::exchange(v, 0));
+  product(m, n, k, alpha, a, {clean.data(), dtype_for<A>(), n, 1}, c, c_dtype, add);
+  for (Index i = 0; i < m; ++i)
+    for (auto [row, col, value] : bad) {
+      const A weight = static_cast<const A*>(a.data)[i * a.row_stride + row * a.col_stride];
+      if (weight == 0) continue;
+      void* at = advance(c, c_dtype, i * n + col);
+      A sum;
+      sum =
+          *load_run(static_cast<const void*>(at), c_dtype, 1, 1, &sum) + A(alpha) * weight * value;
+      store_run(at, c_dtype, 1, 1, &sum);
+    }
 }
 
 template <class A>
@@ -66,8 +105,8 @@ void forward_in(OpArgs& args) {
       parallel_for(c.queries, 16, [&](Index first, Index last) {
         for (Index i = first; i < last; ++i) masked_softmax(c, h, i, scores + i * c.keys);
       });
-      product(c.queries, c.value_width, c.keys, 1, dropped(c, h, scores, copy.data()),
-              c.v[h / c.group], out.data(h), out.dtype());
+      weighted<A>(c.queries, c.value_width, c.keys, 1, dropped(c, h, scores, copy.data()),
+                  c.v[h / c.group], out.data(h), out.dtype());
     }
   });
 }
@@ -97,8 +136,8 @@ void backward_in(OpArgs& args) {
       const Index kv = h / c.group;
       const bool first = h % c.group == 0, last = (h + 1) % c.group == 0;
       if (dv.data)
-        product(c.keys, c.value_width, c.queries, 1, transposed(dropped(c, h, p, copy.data())),
-                g[h], dv_sum.data(), dtype_for<A>(), !first);
+        weighted<A>(c.keys, c.value_width, c.queries, 1, transposed(dropped(c, h, p, copy.data())),
+                    g[h], dv_sum.data(), dtype_for<A>(), !first);
       product(c.queries, c.keys, c.value_width, 1, g[h], transposed(c.v[kv]), d.data(),
               dtype_for<A>());
       parallel_for(c.queries, 16, [&](Index begin_row, Index end_row) {
@@ -108,11 +147,11 @@ void backward_in(OpArgs& args) {
         }
       });
       if (dq.data)
-        product(c.queries, c.width, c.keys, c.scale, d_scores, c.k[kv],
-                advance(dq.data, dq.dtype, h * c.queries * c.width), dq.dtype);
+        weighted<A>(c.queries, c.width, c.keys, c.scale, d_scores, c.k[kv],
+                    advance(dq.data, dq.dtype, h * c.queries * c.width), dq.dtype);
       if (dk.data)
-        product(c.keys, c.width, c.queries, c.scale, transposed(d_scores), c.q[h], dk_sum.data(),
-                dtype_for<A>(), !first);
+        weighted<A>(c.keys, c.width, c.queries, c.scale, transposed(d_scores), c.q[h],
+                    dk_sum.data(), dtype_for<A>(), !first);
       if (last) {
         store(dk_sum.data(), c.keys * c.width, kv, dk);
         store(dv_sum.data(), c.keys * c.value_width, kv, dv);

@@ -37,6 +37,7 @@ void check_options(const Rule& rule, const Options& o, const std::vector<ParamGr
 }
 
 void check_storage(const Rule& rule, const Options& o, const Tensor& p, const std::string& label) {
+  if (!p.defined()) fail("[", rule.name, "] ", label, " is undefined");
   if (!is_floating(p.dtype()) || !p.is_contiguous())
     fail("[", rule.name, "] ", label, " is ", name_of(p.dtype()), p.shape(),
          p.is_contiguous() ? "" : ", a strided view", "; parameters are dense floating tensors");

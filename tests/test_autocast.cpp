@@ -48,7 +48,7 @@ TEST_CASE("matmul outside autocast wants one dtype and names who made what (T1)"
   CHECK(matmul(x, w).dtype() == DType::f16);
 }
 
-TEST_CASE("regions nest; off means off; the end restores what was") {
+TEST_CASE("regions nest: off means off and the end restores what was") {
   const Tensor a = full({2, 2}, 0.5);
   CHECK(Autocast::current() == nullptr);
   {

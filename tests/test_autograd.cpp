@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "minim/amp/autocast.h"
 #include "minim/autograd/node.h"
 #include "minim/ops/functional.h"
@@ -105,6 +107,19 @@ TEST_CASE(
   const Tensor y = leaf({-1, -4});
   where(y > 0.0, sqrt(y), y).backward(ones({2}));
   CHECK(y.grad().to_vector() == Values{1, 1});
+}
+
+TEST_CASE("a cotangent of exactly 0 leaves no gradient, whatever the slope") {
+  const Tensor x = leaf({0, -1, 4});
+  sqrt(x).backward(tensor({0, 0, 1}));  // slopes inf, NaN, 1/4
+  CHECK(x.grad().to_vector() == Values{0, 0, 0.25});
+  x.set_grad({});
+  sqrt(x).backward(tensor({1e-30, 1e-30, 1}));
+  CHECK(std::isinf(x.grad().to_vector()[0]));
+  CHECK(std::isnan(x.grad().to_vector()[1]));
+  x.set_grad({});
+  where(x == 0.0, 0.0, x * sqrt(x)).backward(tensor({1, 0, 1}));
+  CHECK(x.grad().to_vector() == Values{0, 0, 3});
 }
 
 TEST_CASE("backward says what is missing") {

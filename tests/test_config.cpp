@@ -186,6 +186,16 @@ TEST_CASE(
   CHECK(says(error_of({"--steps", "0"}), {"steps = 0 (--steps)", "a whole number of at least 1"}));
   CHECK(says(error_of({"--steps", "1.5"}), {"steps = 1.5", "a whole number"}));
   CHECK(says(error_of({"--steps", "99999999999999999999"}), {"steps = 99999999999999999999"}));
+  CHECK(says(error_of({"--seed", "1000000000000001"}),
+             {"a whole number of at least 0 and at most 1000000000000000"}));
+  CHECK(says(error_of({"--batch", "4611686018427387904"}),
+             {"at least 1 and at most 1000000000000000"}));
+  CHECK(says(error_of({"--batch", "99999999999999999999"}), {"at most 1000000000000000"}));
+  CHECK(says(error_of({"--lr", "1e400"}), {"a number above 0 and at most 1.797"}));
+  CHECK(says(error_of({"--lr", "inf"}), {"at most 1.797"}));
+  CHECK(says(error_of({"--loss-scale", "1e400"}), {"a number above 0 and at most 1.797"}));
+  CHECK(error_of({"--lr", "1e-400"}).ends_with("expected a number above 0"));
+  CHECK(error_of({"--seed", "-1"}).ends_with("expected a whole number of at least 0"));
   CHECK(says(error_of({"--dropout", "1"}), {"dropout = 1", "at least 0 and below 1"}));
   CHECK(says(error_of({"--device", "gpu"}), {"device = gpu", "one of cpu, cuda"}));
   CHECK(says(error_of({"--loss-scale", "0"}), {"one of auto, dynamic, none, or a number above 0"}));

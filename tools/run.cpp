@@ -91,6 +91,11 @@ std::string summary_json(const Summary& s) {
   return j.dump(2) + "\n";
 }
 
+std::string loss_text(double loss, std::optional<double> floor) {
+  return number(loss, ".4f") +
+         (floor ? " (" + number(loss - *floor, ".4f") + " above the floor)" : "");
+}
+
 }  // namespace
 
 Summary run_training(const TrainPlan& plan, std::ostream& out) {
@@ -153,8 +158,7 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
       models::Evaluation e = trainer.evaluate();
       log.append({{"step", report.step}, {"val_loss", e.loss}});
       progress.note(
-          fmt::format("step {}: validation loss {:.4f}{}", report.step, e.loss,
-                      s.floor ? fmt::format(" ({:.4f} above the floor)", e.loss - *s.floor) : ""));
+          fmt::format("step {}: validation loss {}", report.step, loss_text(e.loss, s.floor)));
     }
     if (c.run.checkpoint_every > 0 && report.step % c.run.checkpoint_every == 0) {
       trainer.save(dir);
@@ -179,9 +183,8 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   log.append({{"step", s.steps}, {"val_loss", e.loss}, {"final", true}});
   models::write_file_atomically(dir / "summary.json", summary_json(s));
   progress.note(fmt::format(
-      "validation loss {:.4f} over {} tokens{}; {:.0f} tokens/s; {} skipped steps; written to {}",
-      e.loss, e.tokens, s.floor ? fmt::format(" ({:.4f} above the floor)", e.loss - *s.floor) : "",
-      s.tokens_per_second, s.skipped_steps, dir.string()));
+      "validation loss {} over {} tokens; {:.0f} tokens/s; {} skipped steps; written to {}",
+      loss_text(e.loss, s.floor), e.tokens, s.tokens_per_second, s.skipped_steps, dir.string()));
   return s;
 }
 

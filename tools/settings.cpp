@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <iterator>
+#include <limits>
 
 #include "minim/core/error.h"
 #include "minim/tools/nearest.h"
@@ -34,19 +36,21 @@ bool contains(const Range& range, double x) {  // false for nan
          (range.high_open ? x < range.high : x <= range.high);
 }
 
-constexpr double kBeyondMention = 1e15;  // limits of the number format, not of the setting
+constexpr double kBeyondMention = 1e15;  // mostly limits of the number format, not of the setting
 
-std::string describe(const Range& range) {
+/// The bounds in words. One that is no more than the format's limit is told to who went past it.
+std::string describe(const Range& range, const std::string& text) {
   std::string low, high;
   if (std::isfinite(range.low))
     low = fmt::format(" {} {}", range.low_open ? "above" : "of at least", range.low);
-  if (range.high < kBeyondMention)
-    high = fmt::format(" {} {}", range.high_open ? "below" : "at most", range.high);
+  if (range.high < kBeyondMention || std::strtod(text.c_str(), nullptr) > range.high)
+    high = fmt::format(" {} {:.{}g}", range.high_open ? "below" : "at most", range.high,
+                       std::numeric_limits<double>::digits10 + 1);
   return low + (low.empty() || high.empty() ? "" : " and") + high;
 }
 
-std::string expectation(const Setting& setting) {
-  const std::string range = setting.range ? describe(*setting.range) : "";
+std::string expectation(const Setting& setting, const std::string& given) {
+  const std::string range = setting.range ? describe(*setting.range, given) : "";
   if (std::holds_alternative<bool*>(setting.value)) return "true or false";
   if (std::holds_alternative<std::int64_t*>(setting.value)) return "a whole number" + range;
   if (std::holds_alternative<double*>(setting.value)) return "a number" + range;
@@ -79,7 +83,7 @@ void assign(const Setting& setting, const Assignment& given) {
   if (std::visit(stored, setting.value)) return;
   const std::string_view meant = nearest(given.text, setting.choices);
   fail(setting.name, " = ", given.text.empty() ? "\"\"" : given.text, " (", given.source,
-       "): expected ", expectation(setting),
+       "): expected ", expectation(setting, given.text),
        meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
 }
 

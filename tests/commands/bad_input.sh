@@ -51,6 +51,7 @@ refuses_train "loss-scale = nan" --precision amp-fp16 --loss-scale nan
 refuses_train "fits f32" --precision amp-fp16 --loss-scale 1e300
 refuses_train "did you mean amp-fp16?" --precision fp16
 refuses_train "unknown flag --layrs; did you mean --layers?" --layrs 2
+refuses_train "fits f32" --precision amp-fp16 --loss-scale 1e-50
 refuses_train "lr is given twice" --lr 1 --lr 2
 refuses_train "needs a value" --steps
 refuses_train "'nowhere'" --config nowhere
@@ -62,6 +63,15 @@ refuses new "did you mean train?" trian
 refuses short "short" train "${small[@]}" --out short
 refuses short "short" train "${small[@]}" --out short/within
 echo "settings that make no sense"
+
+# Without room for the stacks of so many threads; a sanitizer's own memory would not fit either.
+if ! grep -q __asan_init "$minim"; then
+  limited() { (ulimit -v 700000 && exec timeout 60 "$real" "$@"); }
+  real=$minim minim=limited
+  refuses_train "threads could be made" "${small[@]}" --threads 300
+  minim=$real
+fi
+echo "more threads than can be made"
 
 refuses new "new/config.toml" train --resume new
 mkdir bare
