@@ -1,7 +1,7 @@
 // Attention in tiles (Dao, "FlashAttention-2", 2023): a block of queries meets the keys chunk by
 // chunk with an online softmax, so that of the (Tq, Tk) scores a thread never holds more than
 // kRows x kKeys. Backward makes the tiles again from q, k and two numbers a row: the largest score,
-// and 1 / the sum of e^(score - largest). Folded into their logarithm, as in the paper, they would
+// and the sum of e^(score - largest). Folded into their logarithm, as in the paper, they would
 // lose what follows the point where scores are large.
 //
 // Each number of a result is one chain of multiply-adds in the order of heads, queries or keys:
@@ -15,7 +15,7 @@
 namespace minim::op {
 namespace {
 
-constexpr Index kRows = 64, kKeys = 512;
+constexpr Index kRows = 32, kKeys = 1024;
 constexpr Index kCut = 128;       // keys of a task where heads are few
 constexpr Index kManyHeads = 16;  // from here on a head is a task
 
@@ -88,32 +88,31 @@ class Fused {
 
   void backward() const {
     each_kv_head([&](Index kv) {
-      Room<A> room((call_.width + call_.value_width) * keys_ +
-                   2 * call_.keys * (width_ + value_width_) + round_up(rows_of_group(), 16));
-      Side side{room.grid(call_.width, keys_),       room.grid(call_.value_width, keys_),
-                room.grid(call_.keys, width_),       room.grid(call_.keys, width_),
-                room.grid(call_.keys, value_width_), room.numbers(rows_of_group())};
+      const Index width = width_ + value_width_, grouped = call_.group > 1;
+      Room<A> room((call_.width + call_.value_width) * keys_ + (2 + grouped) * call_.keys * width +
+                   round_up(rows_of_group(), 16));
+      Side side{room.grid(call_.width, keys_),          room.grid(call_.value_width, keys_),
+                room.grid(call_.keys, width_),          room.grid(call_.keys, width),
+                room.grid(grouped * call_.keys, width), room.numbers(rows_of_group())};
       transpose(load(call_.k[kv], 0, call_.keys, call_.width, side.k), call_.width, side.keys);
-      const Grid<A> values = room.grid(call_.keys, value_width_);
+      const Grid<A> values = {side.dkv.data, value_width_};  // not in use yet
       transpose(load(call_.v[kv], 0, call_.keys, call_.value_width, values), call_.value_width,
                 side.values);
-      std::fill(side.dk[0], side.dk[call_.keys], A(0));
-      std::fill(side.dv[0], side.dv[call_.keys], A(0));
       if (many_heads()) {
-        for (Index b = 0; b < blocks(); ++b)
-          differentiate(block(kv, b), side, {0, call_.keys, true, true});
+        sum_heads(kv, side, {0, call_.keys, true, true});
       } else {
         parallel_for(blocks(), 1, [&](Index begin, Index end) {
           for (Index b = begin; b < end; ++b)
             differentiate(block(kv, b), side, {0, call_.keys, true, false});
         });
         parallel_for(call_.keys, kCut, [&](Index begin, Index end) {
-          for (Index b = 0; b < blocks(); ++b)
-            differentiate(block(kv, b), side, {begin, end, false, true});
+          sum_heads(kv, side, {begin, end, false, true});
         });
       }
-      store(side.dk, call_.keys, call_.width, args_.grad_in[1], kv * call_.keys);
-      store(side.dv, call_.keys, call_.value_width, args_.grad_in[2], kv * call_.keys);
+      const Grid<A> sum = grouped ? side.sum : side.dkv;
+      store(sum, call_.keys, call_.width, args_.grad_in[1], kv * call_.keys, A(call_.scale));
+      store({sum.data + width_, width}, call_.keys, call_.value_width, args_.grad_in[2],
+            kv * call_.keys);
     });
   }
 
@@ -122,10 +121,11 @@ class Fused {
   struct Block {
     Index head, first, rows, row;
   };
-  /// What the blocks of all heads that share k and v read and add to: k and v transposed, k, their
-  /// gradients, and the mean gradient of each row's probabilities.
+  /// What the blocks of all heads that share k and v read and add to: k and v transposed, k, the
+  /// gradients of k and v side by side, of one head and of all, and the mean gradient of each row's
+  /// probabilities.
   struct Side {
-    Grid<A> keys, values, k, dk, dv;
+    Grid<A> keys, values, k, dkv, sum;
     A* mean;
   };
   /// Which keys, and whether the mean and dq are to be found or dk and dv; both for all keys only.
@@ -150,15 +150,13 @@ class Fused {
     });
   }
 
-  /// Rows [first, first + n) times `scale`, followed by zeros.
-  static Grid<A> load(const MatrixRef& from, Index first, Index n, Index width, Grid<A> to,
-                      A scale = 1) {
+  /// Rows [first, first + n), followed by zeros.
+  static Grid<A> load(const MatrixRef& from, Index first, Index n, Index width, Grid<A> to) {
     for (Index i = 0; i < n; ++i) {
       A* y = to[i];
       const A* x = load_run(advance(from.data, from.dtype, (first + i) * from.row_stride),
                             from.dtype, from.col_stride, width, y);
-#pragma GCC ivdep
-      for (Index j = 0; j < width; ++j) y[j] = x[j] * scale;
+      if (x != y) std::memcpy(y, x, size_t(width) * sizeof(A));
       std::fill(y + width, y + to.stride, A(0));
     }
     return to;
@@ -197,9 +195,10 @@ class Fused {
                                     b, b_row, c.data, c.stride, add);
   }
   /// c += a^T b
-  static void multiply_transposed(Index m, Index n, Index k, Grid<A> a, Grid<A> b, A* c) {
+  static void multiply_transposed(Index m, Index n, Index k, Grid<A> a, Grid<A> b, A* c,
+                                  Index c_row) {
     attention_kernels<A>().multiply(m, round_up(n, gemm_kernels<A>().cols), k, a.data, 1, a.stride,
-                                    b.data, b.stride, c, b.stride, true);
+                                    b.data, b.stride, c, c_row, true);
   }
   void drop(const Block& b, Index from, Index n, Grid<A> x) const {
     for (Index i = 0; call_.attrs.dropout > 0 && i < b.rows; ++i)
@@ -208,8 +207,7 @@ class Fused {
 
   void attend(const Block& b, Grid<A> keys, Grid<A> values) const {
     Room<A> room(kRows * (width_ + value_width_ + chunk_ + 3));
-    const Grid<A> q = load(call_.q[b.head], b.first, b.rows, call_.width, room.grid(kRows, width_),
-                           A(call_.scale));
+    const Grid<A> q = load(call_.q[b.head], b.first, b.rows, call_.width, room.grid(kRows, width_));
     const Grid<A> s = room.grid(kRows, chunk_), out = room.grid(kRows, value_width_);
     A *max = room.numbers(kRows), *sum = room.numbers(kRows), *shrink = room.numbers(kRows);
     std::fill(max, max + kRows, -std::numeric_limits<A>::infinity());
@@ -220,8 +218,8 @@ class Fused {
     for (Index from = 0; from < seen; from += kKeys) {
       const Index n = std::min(kKeys, seen - from);
       score(b, q, keys, from, n, s, any);
-      attention_kernels<A>().softmax(b.rows, n, first_count(b, from, n), s.data, s.stride, max, sum,
-                                     shrink);
+      attention_kernels<A>().softmax(b.rows, n, first_count(b, from, n), A(call_.scale), s.data,
+                                     s.stride, max, sum, shrink);
       drop(b, from, n, s);
       for (Index i = 0; from > 0 && i < b.rows; ++i)
         for (Index j = 0; j < value_width_; ++j) out[i][j] *= shrink[i];
@@ -229,11 +227,24 @@ class Fused {
     }
     A* saved = static_cast<A*>(args_.out[1].data) + 2 * b.row;
     for (Index i = 0; i < b.rows; ++i) {
-      saved[2 * i] = any[i] ? max[i] : A(0);
-      const A factor = saved[2 * i + 1] = any[i] ? 1 / sum[i] : A(0);
-      for (Index j = 0; j < call_.value_width; ++j) out[i][j] = any[i] ? out[i][j] * factor : A(0);
+      saved[2 * i] = any[i] ? max[i] : A(0), saved[2 * i + 1] = any[i] ? sum[i] : A(1);
+      for (Index j = 0; j < call_.value_width; ++j) out[i][j] = any[i] ? out[i][j] / sum[i] : A(0);
     }
     store(out, b.rows, call_.value_width, args_.out[0], b.row);
+  }
+
+  /// dk and dv of a part's keys. Heads are summed one by one, since a chain through all of them
+  /// would err more.
+  void sum_heads(Index kv, const Side& side, const Part& part) const {
+    const Index each = blocks() / call_.group;
+    A *dkv = side.dkv[part.from], *sum = side.sum[part.from];
+    const Index n = (part.to - part.from) * side.dkv.stride;
+    for (Index head = 0; head < call_.group; ++head) {
+      std::fill(dkv, dkv + n, A(0));
+      for (Index b = head * each; b < (head + 1) * each; ++b)
+        differentiate(block(kv, b), side, part);
+      for (Index i = 0; call_.group > 1 && i < n; ++i) sum[i] = head > 0 ? sum[i] + dkv[i] : dkv[i];
+    }
   }
 
   void differentiate(const Block& b, const Side& side, const Part& part) const {
@@ -241,20 +252,20 @@ class Fused {
     if (seen <= part.from && !part.queries) return;
     const auto& kernels = attention_kernels<A>();
     Room<A> room(kRows * (2 * width_ + value_width_ + 2 * chunk_ + 2));
-    const Grid<A> q = load(call_.q[b.head], b.first, b.rows, call_.width, room.grid(kRows, width_),
-                           A(call_.scale));
+    const Grid<A> q = load(call_.q[b.head], b.first, b.rows, call_.width, room.grid(kRows, width_));
     const Grid<A> g =
         load(result_[b.head], b.first, b.rows, call_.value_width, room.grid(kRows, value_width_));
     const Grid<A> p = room.grid(kRows, chunk_), d = room.grid(kRows, chunk_),
                   dq = room.grid(kRows, width_);
-    A *max = room.numbers(kRows), *factor = room.numbers(kRows);
+    A *max = room.numbers(kRows), *sum = room.numbers(kRows);
     const A* saved = static_cast<const A*>(args_.out[1].data) + 2 * b.row;
-    for (Index i = 0; i < b.rows; ++i) max[i] = saved[2 * i], factor[i] = saved[2 * i + 1];
+    for (Index i = 0; i < b.rows; ++i) max[i] = saved[2 * i], sum[i] = saved[2 * i + 1];
     A* mean = side.mean + b.row % rows_of_group();
     // The probabilities of n keys, and the gradients of them.
     auto tile = [&](Index from, Index n) {
       score(b, q, side.keys, from, n, p);
-      kernels.probabilities(b.rows, n, first_count(b, from, n), p.data, p.stride, max, factor);
+      kernels.probabilities(b.rows, n, first_count(b, from, n), A(call_.scale), p.data, p.stride,
+                            max, sum);
       multiply(b.rows, n, call_.value_width, g, side.values.data + from, side.values.stride, d,
                false);
       drop(b, from, n, d);
@@ -277,10 +288,11 @@ class Fused {
       if (part.queries && args_.grad_in[0].data)
         multiply(b.rows, call_.width, n, d, side.k[from], side.k.stride, dq, true);
       if (part.keys && args_.grad_in[1].data)
-        multiply_transposed(n, call_.width, b.rows, d, q, side.dk[from]);
+        multiply_transposed(n, call_.width, b.rows, d, q, side.dkv[from], side.dkv.stride);
       if (!part.keys || !args_.grad_in[2].data) return;
       drop(b, from, n, p);
-      multiply_transposed(n, call_.value_width, b.rows, p, g, side.dv[from]);
+      multiply_transposed(n, call_.value_width, b.rows, p, g, side.dkv[from] + width_,
+                          side.dkv.stride);
     });
     if (part.queries) store(dq, b.rows, call_.width, args_.grad_in[0], b.row, A(call_.scale));
   }

@@ -24,7 +24,7 @@ struct ScaledDotProductAttention {
       Operand{"q"}, Operand{"k"}, Operand{"v"},
       Operand{.name = "mask", .accepts = Accepts::boolean, .optional = true}};
   static constexpr bool same_dtype = true, random = true;
-  /// The result, and for backward: of fused, the largest score and 1 / the sum of e^(score -
+  /// The result, and for backward: of fused, the largest score and the sum of e^(score -
   /// largest) of each row, (..., Tq, 2); of reference, the probabilities (..., Tq, Tk).
   static constexpr int n_outputs = 2, returned = 1;
   static constexpr Saves saves{.inputs = 0b1111, .outputs = 0b10};

@@ -237,7 +237,7 @@ TEST_CASE("a scaler refuses a config that cannot work") {
 }
 
 TEST_CASE("an optimizer may die between unscale and update") {
-  Tensor w = parameter(1, "head.weight");
+  Tensor w = scalar(1, "head.weight");
   GradScaler scaler;
   auto gone = std::make_unique<optim::SGD>(std::vector<Tensor>{w});
   scaler.scale(product(w, kNaN)).backward();
@@ -257,7 +257,7 @@ TEST_CASE("a fixed scale is the cause of what is not finite where the loss is fi
                {0x1p100, kInf, kInf, "the cause is the model or the data"},
                {1, 1, kInf, "the cause is the model or the data"}};
   for (auto c : cases) {
-    Tensor w = parameter(1);
+    Tensor w = scalar(1);
     optim::SGD opt({w});
     GradScaler scaler({.dynamic = false, .init_scale = c.scale, .max_skips = 2});
     auto micro_step = [&](double loss) {

@@ -27,9 +27,10 @@ Vector<float> exp_of(Vector<float> x) {
   const Vector<float> n = shifted - kRound;
   const Vector<float> r =
       multiply_add(n, broadcast(-kLn2Low), multiply_add(n, broadcast(-kLn2High), y));
+  constexpr float kRest[] = {0.001394621598f, 0.0083332651f, 0.0416662679f, 0.1666666686f,
+                             0.5000000079f};
   Vector<float> q = broadcast(0.0001991800696f);
-  for (float c : {0.001394621598f, 0.0083332651f, 0.0416662679f, 0.1666666686f, 0.5000000079f})
-    q = multiply_add(q, r, broadcast(c));
+  for (float c : kRest) q = multiply_add(q, r, broadcast(c));
   typedef uint32_t Bits __attribute__((vector_size(kVectorBytes)));
   const Bits exponent = (__builtin_bit_cast(Bits, shifted) + 127u) << 23;
   return (x < least ? Vector<float>{} : multiply_add(r * r, q, r) + 1.0f) *
@@ -93,27 +94,28 @@ constexpr float kInf = __builtin_inff();
 template <class A>
 constexpr A kCount[kRowLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-/// Numbers of a row that do not count become -infinity up to the next multiple of 16, which is
-/// returned, and 0 after it.
+/// s *= scale, where the numbers of a row that do not count become -infinity up to the next
+/// multiple of 16, which is returned, and 0 after it.
 template <class A>
-int64_t counted(int64_t i, int64_t n, int64_t first, A* s) {
+int64_t scaled(int64_t i, int64_t n, int64_t first, A scale, A* s) {
   using V = VectorOf<A>;
   const int64_t count = count_of(i, n, first), end = whole(count);
-  for (int64_t j = count / kLanes<A> * kLanes<A>; j < end; j += kLanes<A>)
-    V::store(s + j,
-             V::load(kCount<A>) < broadcast(A(count - j)) ? V::load(s + j) : broadcast(A(-kInf)));
+  for (int64_t j = 0; j < end; j += kLanes<A>) {
+    const Vector<A> x = V::load(s + j) * scale;
+    V::store(s + j, V::load(kCount<A>) < broadcast(A(count - j)) ? x : broadcast(A(-kInf)));
+  }
   for (int64_t j = end; j < whole(n); j += kLanes<A>) V::store(s + j, Vector<A>{});
   return end;
 }
 
 /// In passes over the rows, so that many of them are under way at once.
 template <class A>
-void softmax(int64_t rows, int64_t n, int64_t first, A* s, int64_t stride, A* max, A* sum,
+void softmax(int64_t rows, int64_t n, int64_t first, A scale, A* s, int64_t stride, A* max, A* sum,
              A* shrink) {
   using V = VectorOf<A>;
   for (int64_t i = 0; i < rows; ++i) {
     Lanes<A> most(max[i]);
-    most.each(counted(i, n, first, s + i * stride),
+    most.each(scaled(i, n, first, scale, s + i * stride),
               [row = s + i * stride](Vector<A>& m, int64_t j) {
                 m = V::load(row + j) > m ? V::load(row + j) : m;
               });
@@ -135,13 +137,13 @@ void softmax(int64_t rows, int64_t n, int64_t first, A* s, int64_t stride, A* ma
 }
 
 template <class A>
-void probabilities(int64_t rows, int64_t n, int64_t first, A* s, int64_t stride, const A* max,
-                   const A* factor) {
+void probabilities(int64_t rows, int64_t n, int64_t first, A scale, A* s, int64_t stride,
+                   const A* max, const A* sum) {
   using V = VectorOf<A>;
   for (int64_t i = 0; i < rows; ++i, s += stride) {
-    const int64_t end = counted(i, n, first, s);
+    const int64_t end = scaled(i, n, first, scale, s);
     for (int64_t j = 0; j < end; j += kLanes<A>)
-      V::store(s + j, exp_of(V::load(s + j) - max[i]) * factor[i]);
+      V::store(s + j, exp_of(V::load(s + j) - max[i]) / sum[i]);
   }
 }
 

@@ -34,14 +34,14 @@ struct AttentionKernels {
   /// GemmKernels::cols.
   void (*multiply)(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_row, int64_t a_k,
                    const A* b, int64_t b_row, A* c, int64_t c_row, bool add);
-  /// A step of the online softmax (Milakov and Gimelshein, 2018): `max` becomes the row's largest
-  /// number so far, s = e^(s - max), sum = sum * shrink + what was added, where shrink is e^(the
-  /// old max - max). -infinity counts for nothing, also in a row that has only that.
-  void (*softmax)(int64_t rows, int64_t n, int64_t first, A* s, int64_t stride, A* max, A* sum,
-                  A* shrink);
-  /// s = e^(s - max) * factor, by row.
-  void (*probabilities)(int64_t rows, int64_t n, int64_t first, A* s, int64_t stride, const A* max,
-                        const A* factor);
+  /// A step of the online softmax (Milakov and Gimelshein, 2018) of x = scale * s: `max` becomes
+  /// the row's largest x so far, s = e^(x - max), sum = sum * shrink + what was added, where shrink
+  /// is e^(the old max - max). -infinity counts for nothing, also in a row that has only that.
+  void (*softmax)(int64_t rows, int64_t n, int64_t first, A scale, A* s, int64_t stride, A* max,
+                  A* sum, A* shrink);
+  /// s = e^(scale * s - max) / sum, by row.
+  void (*probabilities)(int64_t rows, int64_t n, int64_t first, A scale, A* s, int64_t stride,
+                        const A* max, const A* sum);
   /// mean[i] += the sum of p d over row i; where p is 0, d does not matter.
   void (*weigh)(int64_t rows, int64_t n, const A* p, const A* d, int64_t stride, A* mean);
   /// d = p (d - mean), by row; where p is 0, d does not matter.

@@ -3,7 +3,6 @@
 // header: an inline function compiled here for AVX-512 could otherwise be the copy that the linker
 // keeps for everybody (tools/check_isa_symbols.sh looks for that).
 #include <cstdint>
-#include <initializer_list>
 #include <utility>
 #if defined(__FMA__) || defined(__AVX512F__)
 #include <immintrin.h>
