@@ -1,6 +1,7 @@
 #include "minim/models/dataset.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "minim/core/error.h"
 #include "minim/core/random.h"
@@ -14,34 +15,94 @@ void check_block(int64_t block) {
   if (block < 1) fail("block is ", block, ": a sequence has at least 1 token");
 }
 
+/// What is wrong in `act` is wrong with this file.
+template <class Act>
+auto in_file(const std::string& path, const Act& act) try {
+  return act();
+} catch (const Error& error) {
+  fail("data file '", path, "': ", error.what());
+}
+
+struct Loaded {
+  std::vector<TokenArray> files;
+  Tokenizer tokenizer;
+};
+
+bool is_token_file(const std::string& path) { return path.ends_with(".bin"); }
+
+void check_one_kind(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths)
+    if (is_token_file(path) != is_token_file(paths[0]))
+      fail("'", paths[0], "' and '", path, "': texts and token files (.bin) cannot be mixed: give ",
+           "files of one kind");
+}
+
+Tokenizer tokenizer_of(const std::vector<std::string>& paths, const std::vector<std::string>& texts,
+                       const std::string& name) {
+  if (name == "byte") return Tokenizer::bytes();
+  std::string alphabet;
+  for (size_t i = 0; i < texts.size(); ++i)
+    alphabet += in_file(paths[i], [&] { return Tokenizer::characters(texts[i]).alphabet(); });
+  return Tokenizer::characters(alphabet);
+}
+
+Loaded load_texts(const std::vector<std::string>& paths, const std::string& tokenizer,
+                  const std::optional<Tokenizer>& model) {
+  std::vector<std::string> texts;
+  for (const std::string& path : paths)
+    if (texts.push_back(read_file(path, "data")); texts.back().empty())
+      fail("data file '", path, "' is empty");
+  Loaded loaded{{}, model ? *model : tokenizer_of(paths, texts, tokenizer)};
+  for (size_t i = 0; i < texts.size(); ++i)
+    loaded.files.push_back(in_file(paths[i], [&] { return loaded.tokenizer.encode(texts[i]); }));
+  return loaded;
+}
+
+Loaded load_token_files(const std::vector<std::string>& paths, std::optional<int64_t> vocab,
+                        const std::optional<Tokenizer>& model) {
+  if (model) vocab = model->vocab();
+  std::vector<TokenArray> files;
+  int64_t first = 0;
+  for (const std::string& path : paths) {
+    const TokenFile file = read_token_file(path, vocab);
+    if (files.empty()) first = file.vocab;
+    if (file.vocab != first)
+      fail("'", paths[0], "' has a vocabulary of ", first, " tokens, '", path, "' one of ",
+           file.vocab, ": give the size for all: --vocab N");
+    files.push_back(file.tokens);
+  }
+  return {std::move(files), model ? *model : Tokenizer::none(first)};
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string all;
+  for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
+  return all;
+}
+
 }  // namespace
 
-Dataset split(std::vector<int32_t> tokens, Tokenizer tokenizer, std::string source) {
-  const auto middle = tokens.begin() + int64_t(tokens.size()) * 9 / 10;
-  std::vector<int32_t> val(middle, tokens.end());
-  tokens.erase(middle, tokens.end());
+Dataset split(const TokenArray& tokens, Tokenizer tokenizer, std::string source,
+              double val_fraction) {
+  const size_t n_val = size_t(std::ceil(double(tokens.size()) * val_fraction));
+  const size_t n_train = tokens.size() - n_val;
   const int64_t vocab = tokenizer.vocab();
-  return {std::move(tokens), std::move(val), std::move(tokenizer), vocab, std::move(source)};
+  return {tokens.slice(0, n_train), tokens.slice(n_train, n_val), std::move(tokenizer), vocab,
+          std::move(source)};
 }
 
-Dataset load_text(const std::string& path, TokenizerKind kind) {
-  if (kind == TokenizerKind::none)
-    fail("the text '", path, "' needs a tokenizer: --tokenizer char or byte");
-  const std::string text = read_file(path, "data");
-  if (text.empty()) fail("data file '", path, "' is empty");
-  try {
-    Tokenizer tokenizer =
-        kind == TokenizerKind::byte ? Tokenizer::bytes() : Tokenizer::characters(text);
-    std::vector<int32_t> tokens = tokenizer.encode(text);
-    return split(std::move(tokens), std::move(tokenizer), path);
-  } catch (const Error& error) {
-    fail("data file '", path, "': ", error.what());
-  }
-}
-
-Dataset load_tokens(const std::string& path, std::optional<int64_t> vocab) {
-  TokenFile file = read_token_file(path, vocab);
-  return split(std::move(file.tokens), Tokenizer::none(file.vocab), path);
+Dataset load_files(const DataFiles& files, const std::optional<Tokenizer>& model) {
+  std::vector<std::string> paths = files.train;
+  if (!files.val.empty()) paths.push_back(files.val);
+  check_one_kind(paths);
+  const bool ids = is_token_file(paths[0]);
+  Loaded all =
+      ids ? load_token_files(paths, files.vocab, model) : load_texts(paths, files.tokenizer, model);
+  TokenArray train;
+  for (size_t i = 0; i < files.train.size(); ++i) train.append(all.files[i]);
+  const std::string source = joined(files.train);
+  if (files.val.empty()) return split(train, all.tokenizer, source, files.val_fraction);
+  return {train, all.files.back(), all.tokenizer, all.tokenizer.vocab(), source};
 }
 
 void check_length(int64_t n_tokens, int64_t block, const std::string& what) {

@@ -7,25 +7,37 @@
 #include <string>
 #include <vector>
 
+#include "minim/models/token_array.h"
 #include "minim/models/tokenizer.h"
 
 namespace minim::models {
 
 struct Dataset {
-  std::vector<int32_t> train, val;
+  TokenArray train, val;
   Tokenizer tokenizer;
   int64_t vocab;
   std::string source;  // where the tokens are from, for people
 };
 
-/// The first floor(0.9 n) tokens are for training, the rest for validation.
-Dataset split(std::vector<int32_t> tokens, Tokenizer tokenizer, std::string source);
+/// The last ceil(val_fraction n) tokens are for validation, the others for training.
+Dataset split(const TokenArray& tokens, Tokenizer tokenizer, std::string source,
+              double val_fraction = 0.1);
 
-/// A text file. Throws Error when it is missing, empty, or (characters) not UTF-8.
-Dataset load_text(const std::string& path, TokenizerKind kind);
+/// Which files, and how they are read.
+struct DataFiles {
+  std::vector<std::string> train;     // all texts or all token files (.bin); read as one
+  std::string val = {};               // to validate on, of the same kind; "": the end of `train`
+  double val_fraction = 0.1;          // how much of the end
+  std::string tokenizer = "auto";     // of texts: byte, or char, which auto is
+  std::optional<int64_t> vocab = {};  // of token files that do not say
+};
 
-/// A token file; see token_file.h. Its tokens have no text: the tokenizer's kind is none.
-Dataset load_tokens(const std::string& path, std::optional<int64_t> vocab = std::nullopt);
+/// Texts are tokenized in memory; the characters of all of them make the vocabulary. Token files
+/// (token_file.h) are mapped; without a text, their tokenizer's kind is none. Texts are read by
+/// `model`, the tokenizer of a trained model, where there is one. Throws Error for a file that is
+/// missing, empty, or (characters) not UTF-8, for both kinds at once, and for what does not fit the
+/// vocabulary.
+Dataset load_files(const DataFiles& files, const std::optional<Tokenizer>& model = std::nullopt);
 
 /// Throws Error unless n_tokens >= block + 1: `block` inputs, each with the token after it.
 /// @param what names the tokens in the message.

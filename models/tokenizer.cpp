@@ -98,14 +98,16 @@ std::string Tokenizer::decode(std::span<const int32_t> tokens) const {
   return text;
 }
 
+std::string Tokenizer::alphabet() const {
+  std::string all;
+  for (char32_t c : characters_) append_utf8(all, c);
+  return all;
+}
+
 std::string Tokenizer::to_json() const {
   nlohmann::json json = {
       {"format", kFormat}, {"kind", kKindNames[size_t(kind_)]}, {"vocab", vocab_}};
-  if (kind_ == TokenizerKind::character) {
-    std::string all;
-    for (char32_t c : characters_) append_utf8(all, c);
-    json["characters"] = all;
-  }
+  if (kind_ == TokenizerKind::character) json["characters"] = alphabet();
   return json.dump(2) + "\n";
 }
 

@@ -33,6 +33,9 @@ class Tokenizer {
   /// Throws Error for an id outside 0 .. vocab()-1.
   std::string decode(std::span<const int32_t> tokens) const;
 
+  /// Kind character: the characters in the order of their ids.
+  std::string alphabet() const;
+
   /// A JSON object, kept beside a checkpoint. from_json throws Error for anything that to_json did
   /// not write.
   std::string to_json() const;

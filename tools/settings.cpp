@@ -74,6 +74,11 @@ bool store(const Setting& setting, std::string_view text, std::string& value) {
   return allowed;
 }
 
+bool store(const Setting&, std::string_view text, std::vector<std::string>& values) {
+  values.emplace_back(text);
+  return !text.empty();
+}
+
 void assign(const Setting& setting, const Assignment& given) {
   const auto stored = [&](auto* value) { return store(setting, given.text, *value); };
   if (std::visit(stored, setting.value)) return;
@@ -139,6 +144,8 @@ const Setting* meant_by(std::span<const Setting> settings, std::string_view word
 }  // namespace
 
 std::string text(const Setting& setting) {
+  if (auto* const* list = std::get_if<std::vector<std::string>*>(&setting.value))
+    return fmt::format("{}", fmt::join(**list, " "));
   return std::visit([](const auto* value) { return fmt::format("{}", *value); }, setting.value);
 }
 
@@ -166,7 +173,9 @@ Sources assign_all(std::span<const Setting> settings, std::span<const Layer> lay
         continue;
       }
       const auto [first, fresh] = seen.emplace(setting, &given);
-      if (!fresh)
+      auto* const* list = std::get_if<std::vector<std::string>*>(&setting->value);
+      if (list && fresh) (*list)->clear();
+      if (!list && !fresh)
         fail(setting->name, " is given twice: ", first->second->text, " (", first->second->source,
              ") and ", given.text, " (", given.source, "); keep one");
       assign(*setting, given);

@@ -12,10 +12,14 @@ namespace minim {
 namespace {
 
 bool is_flag(const Setting& setting) { return std::holds_alternative<bool*>(setting.value); }
+bool is_list(const Setting& setting) {
+  return std::holds_alternative<std::vector<std::string>*>(setting.value);
+}
 
 std::string placeholder(const Setting& setting) {
   if (std::holds_alternative<std::int64_t*>(setting.value)) return "N";
   if (std::holds_alternative<double*>(setting.value)) return "X";
+  if (is_list(setting)) return "FILE";
   return setting.choices.empty() ? "TEXT" : "NAME";
 }
 
@@ -34,6 +38,7 @@ CLI::Option* add(CLI::App& app, const Setting& setting) {
   CLI::Option* option = is_flag(setting) ? app.add_flag(names) : app.add_option(names, accept);
   option->description(description(setting));
   if (!is_flag(setting)) option->type_name(placeholder(setting));
+  if (is_list(setting)) option->expected(CLI::detail::expected_max_vector_size);
   if (!setting.section.empty()) option->group(fmt::format("[{}]", setting.section));
   return option->multi_option_policy(
       CLI::MultiOptionPolicy::TakeAll);  // assign_all() refuses repeats

@@ -34,6 +34,13 @@ refuses_train "--toy-tokens must be at least" --toy-tokens 5
 refuses_train "has token id 99 at file offset" --data raw.bin --vocab 50
 refuses_train "give the size of their vocabulary: --vocab N" --data raw.bin
 refuses_train "odd size" --data odd.bin --vocab 50
+refuses_train "'text' and 'raw.bin': texts and token files (.bin) cannot be mixed" --data text raw.bin
+refuses_train "cannot be mixed" --data text --val-data raw.bin
+refuses_train "'nowhere' does not exist" --data text --data nowhere
+refuses_train "'nowhere' does not exist" --data text --val-data nowhere
+refuses_train "contradicts val-data" --data text --val-data text --val-fraction 0.2
+refuses_train "val-fraction = 1" --val-fraction 1
+refuses_train "unexpected word 'short'" --steps 3 short
 echo "data that cannot be trained on"
 
 refuses_train "not divisible by heads = 3" --embd 16 --heads 3
