@@ -6,6 +6,7 @@
 #include "minim/core/error.h"
 #include "minim/core/random.h"
 #include "minim/models/read_file.h"
+#include "minim/models/shuffle.h"
 #include "minim/models/token_file.h"
 
 namespace minim::models {
@@ -37,9 +38,16 @@ void check_one_kind(const std::vector<std::string>& paths) {
            "files of one kind");
 }
 
+Tokenizer load_tokenizer(const std::string& path) try {
+  return Tokenizer::sentencepiece(read_file(path, "tokenizer"));
+} catch (const Error& error) {
+  fail("--tokenizer '", path, "': ", error.what());
+}
+
 Tokenizer tokenizer_of(const std::vector<std::string>& paths, const std::vector<std::string>& texts,
                        const std::string& name) {
   if (name == "byte") return Tokenizer::bytes();
+  if (name.ends_with(".model")) return load_tokenizer(name);
   std::string alphabet;
   for (size_t i = 0; i < texts.size(); ++i)
     alphabet += in_file(paths[i], [&] { return Tokenizer::characters(texts[i]).alphabet(); });
@@ -96,6 +104,9 @@ Dataset load_files(const DataFiles& files, const std::optional<Tokenizer>& model
   if (!files.val.empty()) paths.push_back(files.val);
   check_one_kind(paths);
   const bool ids = is_token_file(paths[0]);
+  if (ids && files.tokenizer != "auto")
+    fail("--tokenizer ", files.tokenizer, " is for texts, but '", paths[0],
+         "' is a token file: leave it out");
   Loaded all =
       ids ? load_token_files(paths, files.vocab, model) : load_texts(paths, files.tokenizer, model);
   TokenArray train;
@@ -121,6 +132,17 @@ std::vector<int64_t> batch_starts(uint64_t seed, int64_t step, int64_t micro, in
     const auto random = Philox::block(seed, stream, uint64_t(micro) << 32 | uint64_t(i));
     starts.push_back(int64_t(below(uint64_t(n_tokens - block), join(random[0], random[1]))));
   }
+  return starts;
+}
+
+std::vector<int64_t> epoch_starts(uint64_t seed, int64_t first, int64_t batch, int64_t n_tokens,
+                                  int64_t block) {
+  check_length(n_tokens, block);
+  const int64_t blocks = (n_tokens - 1) / block;  // the last one's targets end with the tokens
+  std::vector<int64_t> starts;
+  for (int64_t i = first; i < first + batch; ++i)
+    starts.push_back(block * int64_t(shuffled(seed, uint64_t(i / blocks), uint64_t(i % blocks),
+                                              uint64_t(blocks))));
   return starts;
 }
 

@@ -28,7 +28,7 @@ struct DataFiles {
   std::vector<std::string> train;     // all texts or all token files (.bin); read as one
   std::string val = {};               // to validate on, of the same kind; "": the end of `train`
   double val_fraction = 0.1;          // how much of the end
-  std::string tokenizer = "auto";     // of texts: byte, or char, which auto is
+  std::string tokenizer = "auto";     // of texts: char, which auto is, byte, or a file: X.model
   std::optional<int64_t> vocab = {};  // of token files that do not say
 };
 
@@ -47,6 +47,12 @@ void check_length(int64_t n_tokens, int64_t block, const std::string& what = "th
 /// keyed by (seed, step, micro). Throws Error as check_length does.
 std::vector<int64_t> batch_starts(uint64_t seed, int64_t step, int64_t micro, int64_t batch,
                                   int64_t n_tokens, int64_t block);
+
+/// The same in epochs: the tokens are cut into blocks, and each epoch reads every whole block once,
+/// in an order keyed by (seed, epoch). `first` sequences were read before, over all epochs; how
+/// they were batched does not matter.
+std::vector<int64_t> epoch_starts(uint64_t seed, int64_t first, int64_t batch, int64_t n_tokens,
+                                  int64_t block);
 
 /// Inputs are tokens start .. start+length-1, targets start+1 .. start+length.
 struct Window {

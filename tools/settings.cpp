@@ -51,7 +51,9 @@ std::string expectation(const Setting& setting) {
   if (std::holds_alternative<std::int64_t*>(setting.value)) return "a whole number" + range;
   if (std::holds_alternative<double*>(setting.value)) return "a number" + range;
   if (setting.choices.empty()) return "a text that is not empty";
-  return fmt::format("one of {}{}", fmt::join(setting.choices, ", "),
+  const std::string file =
+      setting.suffix.empty() ? "" : fmt::format(", or a file named *{}", setting.suffix);
+  return fmt::format("one of {}{}{}", fmt::join(setting.choices, ", "), file,
                      setting.range ? ", or a number" + range : "");
 }
 
@@ -67,9 +69,11 @@ bool store(const Setting& setting, std::string_view text, Value& value) {
 
 bool store(const Setting& setting, std::string_view text, std::string& value) {
   const std::optional<double> number = setting.range ? parse<double>(text) : std::nullopt;
-  const bool allowed = setting.choices.empty() ? !text.empty()
-                                               : std::ranges::count(setting.choices, text) > 0 ||
-                                                     (number && contains(*setting.range, *number));
+  const bool allowed = setting.choices.empty()
+                           ? !text.empty()
+                           : std::ranges::count(setting.choices, text) > 0 ||
+                                 (number && contains(*setting.range, *number)) ||
+                                 (!setting.suffix.empty() && text.ends_with(setting.suffix));
   if (allowed) value = text;
   return allowed;
 }

@@ -34,6 +34,7 @@ struct Setting {
   std::optional<Range> range = {};  // numbers: what is allowed
   std::vector<std::string_view> choices =
       {};  // text: what is allowed, besides a number in the range if there is one
+  std::string_view suffix = {};    // text: or a file whose name ends so
   std::string_view negative = {};  // bool: the flag that turns it off
   std::vector<std::string_view> also =
       {};  // names that people know it by, understood only to suggest the right one

@@ -26,7 +26,8 @@ std::string placeholder(const Setting& setting) {
 std::string description(const Setting& setting) {
   std::string words(setting.help);
   if (!setting.choices.empty())
-    words += fmt::format("\n{}{}", fmt::join(setting.choices, " | "), setting.range ? " | N" : "");
+    words += fmt::format("\n{}{}{}", fmt::join(setting.choices, " | "), setting.range ? " | N" : "",
+                         setting.suffix.empty() ? "" : fmt::format(" | FILE{}", setting.suffix));
   const std::string value = text(setting);
   return value.empty() ? words : fmt::format("{} (default {})", words, value);
 }

@@ -113,9 +113,12 @@ double Trainer::micro_step(int64_t micro, double& max_logit) {
   const auto& t = config_.train;
   uint64_t number = uint64_t(step_ * t.accum + micro);
   generator() = {uint64_t(t.seed), (number + 1) * kStreamsPerMicroStep};
-  std::vector<int64_t> starts = models::batch_starts(
-      uint64_t(t.seed), step_, micro, t.batch, int64_t(data_.train.size()), config_.model.block);
-  models::Batch batch = models::make_batch(data_.train, starts, config_.model.block);
+  const int64_t n = int64_t(data_.train.size()), block = config_.model.block;
+  std::vector<int64_t> starts =
+      config_.input.shuffle == "epoch"
+          ? models::epoch_starts(uint64_t(t.seed), int64_t(number) * t.batch, t.batch, n, block)
+          : models::batch_starts(uint64_t(t.seed), step_, micro, t.batch, n, block);
+  models::Batch batch = models::make_batch(data_.train, starts, block);
   Tensor logits, loss;
   {
     amp::Autocast casts(precision_.autocast ? precision_.compute : DType::f32, precision_.policy);

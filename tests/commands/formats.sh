@@ -82,10 +82,18 @@ echo "token files with and without a header: trained, sampled, evaluated; the sa
 # A step draws its micro-batches apart, so that the data are the same only when there is one place
 # to begin: a training split of block + 1 tokens.
 printf 'abcdefgh%.0s' 1 2 >short
-small=(--layers 1 --heads 2 --embd 16 --block 13 --steps 2 --data short)
-trained batch-4 --batch 4
-trained accum-2 --batch 2 --accum 2
+small=(--layers 1 --heads 2 --embd 16 --steps 2)
+trained batch-4 --batch 4 --data short --block 13
+trained accum-2 --batch 2 --accum 2 --data short --block 13
 close "$(field train_loss batch-4/summary.json)" "$(field train_loss accum-2/summary.json)" 1e-5 &&
   close "$(field val_loss batch-4/summary.json)" "$(field val_loss accum-2/summary.json)" 1e-5 ||
   failed "two micro-batches of 2 are not one of 4"
 echo "two micro-batches of 2 train like one of 4"
+
+# In epochs the sequences come one after another, however they are batched.
+for way in "batch-4 --batch 4" "accum-2 --batch 2 --accum 2"; do
+  trained $way --data text --block 8 --shuffle epoch
+done
+close "$(field train_loss batch-4/summary.json)" "$(field train_loss accum-2/summary.json)" 1e-5 ||
+  failed "in epochs, two micro-batches of 2 are not one of 4"
+echo "so they do on a long text that is shuffled in epochs"
