@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "minim/core/error.h"
 #include "minim/core/random.h"
 #include "minim/models/read_file.h"
 #include "minim/models/shuffle.h"
+#include "minim/models/sync_file.h"
 #include "minim/models/token_file.h"
 
 namespace minim::models {
@@ -23,11 +25,6 @@ auto in_file(const std::string& path, const Act& act) try {
 } catch (const Error& error) {
   fail("data file '", path, "': ", error.what());
 }
-
-struct Loaded {
-  std::vector<TokenArray> files;
-  Tokenizer tokenizer;
-};
 
 bool is_token_file(const std::string& path) { return path.ends_with(".bin"); }
 
@@ -54,32 +51,52 @@ Tokenizer tokenizer_of(const std::vector<std::string>& paths, const std::vector<
   return Tokenizer::characters(alphabet);
 }
 
-Loaded load_texts(const std::vector<std::string>& paths, const std::string& tokenizer,
-                  const std::optional<Tokenizer>& model) {
+LoadedFiles load_texts(const std::vector<std::string>& paths, const std::string& tokenizer,
+                       const std::optional<Tokenizer>& model) {
   std::vector<std::string> texts;
   for (const std::string& path : paths)
     if (texts.push_back(read_file(path, "data")); texts.back().empty())
       fail("data file '", path, "' is empty");
-  Loaded loaded{{}, model ? *model : tokenizer_of(paths, texts, tokenizer)};
+  LoadedFiles all{{}, model ? *model : tokenizer_of(paths, texts, tokenizer)};
   for (size_t i = 0; i < texts.size(); ++i)
-    loaded.files.push_back(in_file(paths[i], [&] { return loaded.tokenizer.encode(texts[i]); }));
-  return loaded;
+    in_file(paths[i], [&] {
+      all.files.push_back({paths[i], all.tokenizer.encode(texts[i]), "text", "utf-8"});
+    });
+  return all;
 }
 
-Loaded load_token_files(const std::vector<std::string>& paths, std::optional<int64_t> vocab,
-                        const std::optional<Tokenizer>& model) {
+std::string beside(const std::string& path) { return path + ".tokenizer.json"; }
+
+std::optional<Tokenizer> tokenizer_beside(const std::string& path) {
+  if (!std::filesystem::exists(beside(path))) return std::nullopt;
+  return in_file(beside(path),
+                 [&] { return Tokenizer::from_json(read_file(beside(path), "tokenizer")); });
+}
+
+LoadedFiles load_token_files(const std::vector<std::string>& paths, std::optional<int64_t> vocab,
+                             const std::optional<Tokenizer>& model) {
+  const std::optional<Tokenizer> own = tokenizer_beside(paths[0]);
+  if (own && model && model->kind() != TokenizerKind::none && *own != *model)
+    fail("'", paths[0], "' was made with another tokenizer than the model's");
   if (model) vocab = model->vocab();
-  std::vector<TokenArray> files;
+  if (own && vocab.value_or(own->vocab()) != own->vocab())
+    fail("the tokenizer of '", paths[0], "' has ", own->vocab(), " tokens, not ", *vocab);
+  if (own) vocab = own->vocab();
+  LoadedFiles all{{}, Tokenizer::none(1)};
   int64_t first = 0;
   for (const std::string& path : paths) {
     const TokenFile file = read_token_file(path, vocab);
-    if (files.empty()) first = file.vocab;
+    if (all.files.empty()) first = file.vocab;
     if (file.vocab != first)
       fail("'", paths[0], "' has a vocabulary of ", first, " tokens, '", path, "' one of ",
            file.vocab, ": give the size for all: --vocab N");
-    files.push_back(file.tokens);
+    if (tokenizer_beside(path) != own)
+      fail("'", paths[0], "' and '", path, "' were made with different tokenizers: ",
+           "make both with one `minim data`, or give their texts");
+    all.files.push_back({path, file.tokens, file.format, file.width == 2 ? "uint16" : "uint32"});
   }
-  return {std::move(files), model ? *model : Tokenizer::none(first)};
+  all.tokenizer = model ? *model : own.value_or(Tokenizer::none(first));
+  return all;
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -99,21 +116,29 @@ Dataset split(const TokenArray& tokens, Tokenizer tokenizer, std::string source,
           std::move(source)};
 }
 
-Dataset load_files(const DataFiles& files, const std::optional<Tokenizer>& model) {
+LoadedFiles load_each(const DataFiles& files, const std::optional<Tokenizer>& model) {
   std::vector<std::string> paths = files.train;
   if (!files.val.empty()) paths.push_back(files.val);
   check_one_kind(paths);
-  const bool ids = is_token_file(paths[0]);
-  if (ids && files.tokenizer != "auto")
+  if (!is_token_file(paths[0])) return load_texts(paths, files.tokenizer, model);
+  if (files.tokenizer != "auto")
     fail("--tokenizer ", files.tokenizer, " is for texts, but '", paths[0],
          "' is a token file: leave it out");
-  Loaded all =
-      ids ? load_token_files(paths, files.vocab, model) : load_texts(paths, files.tokenizer, model);
+  return load_token_files(paths, files.vocab, model);
+}
+
+Dataset load_files(const DataFiles& files, const std::optional<Tokenizer>& model) {
+  const LoadedFiles all = load_each(files, model);
   TokenArray train;
-  for (size_t i = 0; i < files.train.size(); ++i) train.append(all.files[i]);
+  for (size_t i = 0; i < files.train.size(); ++i) train.append(all.files[i].tokens);
   const std::string source = joined(files.train);
   if (files.val.empty()) return split(train, all.tokenizer, source, files.val_fraction);
-  return {train, all.files.back(), all.tokenizer, all.tokenizer.vocab(), source};
+  return {train, all.files.back().tokens, all.tokenizer, all.tokenizer.vocab(), source};
+}
+
+void save_tokens(const std::string& path, const TokenArray& tokens, const Tokenizer& tokenizer) {
+  write_token_file(path, tokens.to_vector(), tokenizer.vocab());
+  write_file_atomically(beside(path), tokenizer.to_json());
 }
 
 void check_length(int64_t n_tokens, int64_t block, const std::string& what) {

@@ -33,11 +33,27 @@ struct DataFiles {
 };
 
 /// Texts are tokenized in memory; the characters of all of them make the vocabulary. Token files
-/// (token_file.h) are mapped; without a text, their tokenizer's kind is none. Texts are read by
-/// `model`, the tokenizer of a trained model, where there is one. Throws Error for a file that is
-/// missing, empty, or (characters) not UTF-8, for both kinds at once, and for what does not fit the
-/// vocabulary.
+/// (token_file.h) are mapped; their tokenizer is the one beside them, or of kind none. Texts are
+/// read by `model`, the tokenizer of a trained model, where there is one. Throws Error for a file
+/// that is missing, empty, or (characters) not UTF-8, for both kinds at once, and for what does not
+/// fit the vocabulary.
 Dataset load_files(const DataFiles& files, const std::optional<Tokenizer>& model = std::nullopt);
+
+/// The same files, each for itself, `val` last.
+struct LoadedFile {
+  std::string path;
+  TokenArray tokens;
+  std::string format, dtype;  // "text", or as in token_file.h; "utf-8", "uint16" or "uint32"
+};
+struct LoadedFiles {
+  std::vector<LoadedFile> files;
+  Tokenizer tokenizer;
+};
+LoadedFiles load_each(const DataFiles& files, const std::optional<Tokenizer>& model = std::nullopt);
+
+/// A token file (llm.c's GPT-2 format) with its tokenizer beside it, in PATH.tokenizer.json, so
+/// that load_files finds the same tokens and the same text. Throws Error as write_token_file does.
+void save_tokens(const std::string& path, const TokenArray& tokens, const Tokenizer& tokenizer);
 
 /// Throws Error unless n_tokens >= block + 1: `block` inputs, each with the token after it.
 /// @param what names the tokens in the message.

@@ -14,8 +14,18 @@ namespace minim::models {
 TokenArray::TokenArray(std::vector<int32_t> tokens) : size_(tokens.size()) {
   auto owner = std::make_shared<const std::vector<int32_t>>(std::move(tokens));
   const auto* ids = reinterpret_cast<const std::byte*>(owner->data());
-  if (size_) pieces_.push_back({{std::move(owner), ids}, sizeof(int32_t), size_});
+  if (size_) pieces_.push_back({{std::move(owner), ids}, sizeof(int32_t), size_, nullptr});
 }
+
+/// A mapped file. What was read of it is given back at once: the kernel may map 2 MB around a
+/// token, and what stays mapped counts as memory of this process, though the page cache keeps it
+/// anyway.
+struct TokenArray::Mapping {
+  void* at;
+  size_t size;
+  ~Mapping() { munmap(at, size); }
+  void release() const { madvise(at, size, MADV_DONTNEED); }
+};
 
 TokenArray TokenArray::mapped(const std::string& path, size_t offset, size_t width, size_t count) {
   const size_t size = offset + width * count;
@@ -24,10 +34,11 @@ TokenArray TokenArray::mapped(const std::string& path, size_t offset, size_t wid
   const int error = errno;
   if (file >= 0) close(file);
   if (at == MAP_FAILED) fail("file '", path, "' cannot be mapped: ", std::strerror(error));
-  const std::shared_ptr<const std::byte> bytes(static_cast<const std::byte*>(at),
-                                               [at, size](const std::byte*) { munmap(at, size); });
+  madvise(at, size, MADV_RANDOM);  // sequences lie anywhere: what follows one will not be read
+  const auto mapping = std::shared_ptr<const Mapping>(new Mapping{at, size});
   TokenArray tokens;
-  tokens.pieces_.push_back({{bytes, bytes.get() + offset}, width, count});
+  tokens.pieces_.push_back(
+      {{mapping, static_cast<const std::byte*>(at) + offset}, width, count, mapping});
   tokens.size_ = count;
   return tokens;
 }
@@ -47,6 +58,7 @@ void TokenArray::copy(size_t start, std::span<Id> out) const {
       widen(reinterpret_cast<const uint16_t*>(piece.ids.get()));
     else
       widen(reinterpret_cast<const int32_t*>(piece.ids.get()));
+    if (piece.mapping && n) piece.mapping->release();
     start -= first;
   }
 }
@@ -64,10 +76,11 @@ TokenArray TokenArray::slice(size_t start, size_t count) const {
     fail("tokens ", start, " to ", start + count, " of ", size_, " cannot be taken");
   TokenArray part;
   part.size_ = count;
-  for (const Piece& piece : pieces_) {
+  for (Piece piece : pieces_) {
     const size_t first = std::min(start, piece.count), n = std::min(piece.count - first, count);
-    if (n)
-      part.pieces_.push_back({{piece.ids, piece.ids.get() + first * piece.width}, piece.width, n});
+    piece.ids = {piece.ids, piece.ids.get() + first * piece.width};
+    piece.count = n;
+    if (n) part.pieces_.push_back(piece);
     start -= first, count -= n;
   }
   return part;

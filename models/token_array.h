@@ -34,9 +34,11 @@ class TokenArray {
   }
 
  private:
+  struct Mapping;
   struct Piece {
     std::shared_ptr<const std::byte> ids;
     size_t width, count;
+    std::shared_ptr<const Mapping> mapping;  // none in memory
   };
   template <class Id>
   void copy(size_t start, std::span<Id> out) const;

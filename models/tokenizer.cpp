@@ -141,6 +141,8 @@ std::string Tokenizer::text_of(int32_t id) const {
   return text;
 }
 
+std::string Tokenizer::kind_name() const { return std::string(kKindNames[size_t(kind_)]); }
+
 std::string Tokenizer::alphabet() const {
   std::string all;
   for (char32_t c : characters_) append_utf8(all, c);
@@ -148,8 +150,7 @@ std::string Tokenizer::alphabet() const {
 }
 
 std::string Tokenizer::to_json() const {
-  nlohmann::json json = {
-      {"format", kFormat}, {"kind", kKindNames[size_t(kind_)]}, {"vocab", vocab_}};
+  nlohmann::json json = {{"format", kFormat}, {"kind", kind_name()}, {"vocab", vocab_}};
   if (kind_ == TokenizerKind::character) json["characters"] = alphabet();
   if (pieces_) json["model"] = to_hex(pieces_->model);
   return json.dump(2) + "\n";

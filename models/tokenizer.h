@@ -32,6 +32,7 @@ class Tokenizer {
   static Tokenizer sentencepiece(std::string model);
 
   TokenizerKind kind() const { return kind_; }
+  std::string kind_name() const;
   int64_t vocab() const { return vocab_; }
 
   /// Throws Error for what the vocabulary does not have, with its place in the text.

@@ -35,6 +35,7 @@ struct Setting {
   std::vector<std::string_view> choices =
       {};  // text: what is allowed, besides a number in the range if there is one
   std::string_view suffix = {};    // text: or a file whose name ends so
+  bool positional = false;         // a list: its words need no flag
   std::string_view negative = {};  // bool: the flag that turns it off
   std::vector<std::string_view> also =
       {};  // names that people know it by, understood only to suggest the right one

@@ -33,7 +33,7 @@ std::string description(const Setting& setting) {
 }
 
 CLI::Option* add(CLI::App& app, const Setting& setting) {
-  std::string names = fmt::format("--{}", setting.name);
+  std::string names = fmt::format("{}{}", setting.positional ? "" : "--", setting.name);
   if (!setting.negative.empty()) names += fmt::format(",!--{}", setting.negative);
   const auto accept = [](const CLI::results_t&) { return true; };  // read_flags() takes the words
   CLI::Option* option = is_flag(setting) ? app.add_flag(names) : app.add_option(names, accept);
