@@ -11,7 +11,7 @@ uint64_t shuffled(uint64_t seed, uint64_t epoch, uint64_t position, uint64_t n) 
   constexpr uint64_t kRounds = 8;  // 4 would do for large n; few bits mix slower
   const int half = std::max(1, int(std::bit_width(n - 1) + 1) / 2);
   const uint64_t mask = (uint64_t{1} << half) - 1;
-  const uint64_t stream = random_stream(RandomUse(6), epoch);
+  const uint64_t stream = random_stream(RandomUse::shuffle, epoch);
   uint64_t x = position;
   do {
     uint64_t left = x >> half, right = x & mask;

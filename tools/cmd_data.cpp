@@ -47,7 +47,7 @@ std::vector<Setting> settings_of(Options& o) {
        .help = "number of tokens, for a token file that does not say",
        .range = Range{.low = 0, .high = 1e15},
        .also = {"vocab-size"}},
-      {.name = "json", .section = "", .value = &o.json, .help = "the same, for programs"},
+      json_setting(o.json),
   };
 }
 
