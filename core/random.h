@@ -40,7 +40,7 @@ struct Philox {
 
 /// What random numbers are used for. Each use has streams of its own, so that no two ever see the
 /// same numbers.
-enum class RandomUse : uint8_t { init, data, dropout, rounding, sampling, toy };
+enum class RandomUse : uint8_t { init, data, dropout, rounding, sampling, toy, shuffle };
 
 /// @param number below 2^56: a step, a parameter's index ...
 MINIM_HD constexpr uint64_t random_stream(RandomUse use, uint64_t number = 0) {

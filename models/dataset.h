@@ -7,25 +7,53 @@
 #include <string>
 #include <vector>
 
+#include "minim/models/token_array.h"
 #include "minim/models/tokenizer.h"
 
 namespace minim::models {
 
 struct Dataset {
-  std::vector<int32_t> train, val;
+  TokenArray train, val;
   Tokenizer tokenizer;
   int64_t vocab;
   std::string source;  // where the tokens are from, for people
 };
 
-/// The first floor(0.9 n) tokens are for training, the rest for validation.
-Dataset split(std::vector<int32_t> tokens, Tokenizer tokenizer, std::string source);
+/// The last ceil(val_fraction n) tokens are for validation, the others for training.
+Dataset split(const TokenArray& tokens, Tokenizer tokenizer, std::string source,
+              double val_fraction = 0.1);
 
-/// A text file. Throws Error when it is missing, empty, or (characters) not UTF-8.
-Dataset load_text(const std::string& path, TokenizerKind kind);
+/// Which files, and how they are read.
+struct DataFiles {
+  std::vector<std::string> train;     // all texts or all token files (.bin); read as one
+  std::string val = {};               // to validate on, of the same kind; "": the end of `train`
+  double val_fraction = 0.1;          // how much of the end
+  std::string tokenizer = "auto";     // of texts: char, which auto is, byte, or a file: X.model
+  std::optional<int64_t> vocab = {};  // of token files that do not say
+};
 
-/// A token file; see token_file.h. Its tokens have no text: the tokenizer's kind is none.
-Dataset load_tokens(const std::string& path, std::optional<int64_t> vocab = std::nullopt);
+/// Texts are tokenized in memory; the characters of all of them make the vocabulary. Token files
+/// (token_file.h) are mapped; their tokenizer is the one beside them, or of kind none. Texts are
+/// read by `model`, the tokenizer of a trained model, where there is one. Throws Error for a file
+/// that is missing, empty, or (characters) not UTF-8, for both kinds at once, and for what does not
+/// fit the vocabulary.
+Dataset load_files(const DataFiles& files, const std::optional<Tokenizer>& model = std::nullopt);
+
+/// The same files, each for itself, `val` last.
+struct LoadedFile {
+  std::string path;
+  TokenArray tokens;
+  std::string format, dtype;  // "text", or as in token_file.h; "utf-8", "uint16" or "uint32"
+};
+struct LoadedFiles {
+  std::vector<LoadedFile> files;
+  Tokenizer tokenizer;
+};
+LoadedFiles load_each(const DataFiles& files, const std::optional<Tokenizer>& model = std::nullopt);
+
+/// A token file (llm.c's GPT-2 format) with its tokenizer beside it, in PATH.tokenizer.json, so
+/// that load_files finds the same tokens and the same text. Throws Error as write_token_file does.
+void save_tokens(const std::string& path, const TokenArray& tokens, const Tokenizer& tokenizer);
 
 /// Throws Error unless n_tokens >= block + 1: `block` inputs, each with the token after it.
 /// @param what names the tokens in the message.
@@ -35,6 +63,12 @@ void check_length(int64_t n_tokens, int64_t block, const std::string& what = "th
 /// keyed by (seed, step, micro). Throws Error as check_length does.
 std::vector<int64_t> batch_starts(uint64_t seed, int64_t step, int64_t micro, int64_t batch,
                                   int64_t n_tokens, int64_t block);
+
+/// The same in epochs: the tokens are cut into blocks, and each epoch reads every whole block once,
+/// in an order keyed by (seed, epoch). `first` sequences were read before, over all epochs; how
+/// they were batched does not matter.
+std::vector<int64_t> epoch_starts(uint64_t seed, int64_t first, int64_t batch, int64_t n_tokens,
+                                  int64_t block);
 
 /// Inputs are tokens start .. start+length-1, targets start+1 .. start+length.
 struct Window {

@@ -58,20 +58,20 @@ int32_t pick(std::vector<double> logits, const Sampling& how, Index position) {
 
 }  // namespace
 
-Batch make_batch(std::span<const int32_t> tokens, std::span<const int64_t> starts, Index block) {
+Batch make_batch(const TokenArray& tokens, std::span<const int64_t> starts, Index block) {
   MemoryScope kind(MemoryKind::data);
   Shape shape{Index(starts.size()), block};
   Batch batch{empty(shape, DType::i64), empty(shape, DType::i64)};
   auto x = batch.inputs.span<int64_t>(), y = batch.targets.span<int64_t>();
-  for (size_t b = 0; b < starts.size(); ++b)
-    for (Index t = 0; t < block; ++t) {
-      x[b * size_t(block) + size_t(t)] = tokens[size_t(starts[b] + t)];
-      y[b * size_t(block) + size_t(t)] = tokens[size_t(starts[b] + t + 1)];
-    }
+  const size_t n = size_t(block);
+  for (size_t b = 0; b < starts.size(); ++b) {
+    tokens.read(size_t(starts[b]), x.subspan(b * n, n));
+    tokens.read(size_t(starts[b]) + 1, y.subspan(b * n, n));
+  }
   return batch;
 }
 
-Evaluation evaluate(Decoder& model, std::span<const int32_t> tokens, Index block, Index batch,
+Evaluation evaluate(Decoder& model, const TokenArray& tokens, Index block, Index batch,
                     const amp::Precision& precision) {
   EvalScope eval(model);
   NoGrad no_recording;

@@ -7,6 +7,7 @@
 
 #include "minim/amp/precision.h"
 #include "minim/models/decoder.h"
+#include "minim/models/token_array.h"
 
 namespace minim::models {
 
@@ -15,7 +16,7 @@ struct Batch {
   Tensor inputs, targets;
 };
 /// Sequences of `block` inputs that begin at `starts`.
-Batch make_batch(std::span<const int32_t> tokens, std::span<const int64_t> starts, Index block);
+Batch make_batch(const TokenArray& tokens, std::span<const int64_t> starts, Index block);
 
 struct Evaluation {
   double loss = 0;  ///< nats per token, mean over every token but the first
@@ -24,7 +25,7 @@ struct Evaluation {
 };
 /// Over all of `tokens`, in the windows of validation_windows(); in eval mode, without gradients,
 /// with the casts of `precision`.
-Evaluation evaluate(Decoder& model, std::span<const int32_t> tokens, Index block, Index batch,
+Evaluation evaluate(Decoder& model, const TokenArray& tokens, Index block, Index batch,
                     const amp::Precision& precision);
 
 struct Sampling {

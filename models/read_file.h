@@ -1,11 +1,15 @@
-// models/read_file.h -- a whole file as bytes.
+// models/read_file.h -- a file's bytes: all of them, or as a stream.
 #pragma once
+#include <fstream>
 #include <string>
 
 namespace minim::models {
 
-/// @param what the file is for, for the message: "data", "tokenizer" ... Throws Error when it is
-/// missing, not a file, or cannot be read.
+/// At its beginning. @param what the file is for, for the message: "data", "tokenizer" ... @param
+/// size is set to its bytes. Throws Error when it is missing, not a file, or cannot be opened.
+std::ifstream open_file(const std::string& path, const std::string& what, size_t& size);
+
+/// The whole file. Throws Error as open_file does, and when it cannot be read.
 std::string read_file(const std::string& path, const std::string& what);
 
 }  // namespace minim::models

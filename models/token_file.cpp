@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <fstream>
 #include <limits>
 
@@ -15,6 +14,7 @@ namespace {
 using Header = std::array<int32_t, 256>;
 
 struct Format {
+  const char* name;
   int32_t magic, version;
   size_t width;   // bytes of an id
   int64_t vocab;  // of the model that it was made for
@@ -22,47 +22,54 @@ struct Format {
 
 // As two uint16 ids the magics begin with 55448 and 55729, which no GPT-2 file without a header can
 // hold.
-constexpr std::array<Format, 2> kFormats = {{{20240520, 1, 2, 50257}, {20240801, 7, 4, 128256}}};
+constexpr std::array<Format, 2> kFormats = {
+    {{"llm.c GPT-2", 20240520, 1, 2, 50257}, {"llm.c Llama-3", 20240801, 7, 4, 128256}}};
 
-const Format* format_of(const std::string& bytes) {
-  int32_t magic = 0;
-  if (bytes.size() >= sizeof magic) std::memcpy(&magic, bytes.data(), sizeof magic);
+/// A file that is being checked: its bytes pass by, and are not kept.
+struct Checked {
+  const std::string& path;
+  std::ifstream stream;
+  size_t size = 0;
+};
+
+const Format* format_of(Checked& file, Header& header) {
+  file.stream.read(reinterpret_cast<char*>(header.data()), sizeof header);
+  file.stream.clear();
   for (const Format& format : kFormats)
-    if (format.magic == magic) return &format;
+    if (file.size >= sizeof format.magic && format.magic == header[0]) return &format;
   return nullptr;
 }
 
-Header checked_header(const std::string& path, const std::string& bytes, const Format& format) {
-  Header header;
-  if (bytes.size() < sizeof header)
-    fail("token file '", path, "' is truncated: its header has ", bytes.size(), " of ",
+void check_header(const Checked& file, const Header& header, const Format& format) {
+  if (file.size < sizeof header)
+    fail("token file '", file.path, "' is truncated: its header has ", file.size, " of ",
          sizeof header, " bytes");
-  std::memcpy(header.data(), bytes.data(), sizeof header);
   if (header[1] != format.version)
-    fail("token file '", path, "' has magic ", format.magic, " with version ", header[1],
+    fail("token file '", file.path, "' has magic ", format.magic, " with version ", header[1],
          "; expected version ", format.version, ": write it again with the present llm.c");
-  const size_t body = bytes.size() - sizeof header;
+  const size_t body = file.size - sizeof header;
   if (header[2] < 0 || body != size_t(header[2]) * format.width)
-    fail("token file '", path, "' is truncated or damaged: its header says ", header[2],
+    fail("token file '", file.path, "' is truncated or damaged: its header says ", header[2],
          " tokens of ", format.width, " bytes, but ", body, " bytes follow it");
-  return header;
 }
 
 template <class Id>
-std::vector<int32_t> checked_ids(const std::string& path, const std::string& bytes, size_t start,
-                                 int64_t vocab) {
-  const size_t n = (bytes.size() - start) / sizeof(Id);
-  std::vector<int32_t> tokens(n);
-  for (size_t i = 0; i < n; ++i) {
-    Id id;
-    std::memcpy(&id, bytes.data() + start + i * sizeof(Id), sizeof(Id));
-    if (int64_t(id) >= vocab)
-      fail("token file '", path, "' has token id ", id, " at file offset ", start + i * sizeof(Id),
-           " (token ", i, "), but the vocabulary has ", vocab, " ids, 0 to ", vocab - 1,
-           ": give the right --vocab, or the right file");
-    tokens[i] = int32_t(id);
+void check_ids(Checked& file, size_t start, int64_t vocab) {
+  if (vocab > std::numeric_limits<Id>::max()) return;  // every id is below it
+  std::vector<Id> ids(size_t{1} << 18);
+  file.stream.seekg(std::streamoff(start));
+  for (size_t at = start; at < file.size; at += ids.size() * sizeof(Id)) {
+    ids.resize(std::min(ids.size(), (file.size - at) / sizeof(Id)));
+    if (!file.stream.read(reinterpret_cast<char*>(ids.data()),
+                          std::streamsize(ids.size() * sizeof(Id))))
+      fail("token file '", file.path, "' cannot be read");
+    if (int64_t(*std::ranges::max_element(ids)) < vocab) continue;
+    const auto wrong = std::ranges::find_if(ids, [&](Id id) { return int64_t(id) >= vocab; });
+    const size_t offset = at + size_t(wrong - ids.begin()) * sizeof(Id);
+    fail("token file '", file.path, "' has token id ", *wrong, " at file offset ", offset,
+         " (token ", (offset - start) / sizeof(Id), "), but the vocabulary has ", vocab,
+         " ids, 0 to ", vocab - 1, ": give the right --vocab, or the right file");
   }
-  return tokens;
 }
 
 void check_vocab(int64_t vocab) {
@@ -70,23 +77,14 @@ void check_vocab(int64_t vocab) {
     fail("a vocabulary of ", vocab, " tokens: give --vocab from 1 to 2147483648");
 }
 
-TokenFile read_with_header(const std::string& path, const std::string& bytes, const Format& format,
-                           std::optional<int64_t> vocab) {
-  const Header header = checked_header(path, bytes, format);
-  const int64_t known = vocab.value_or(header[3] > 0 ? header[3] : format.vocab);
-  const auto ids = format.width == 2 ? checked_ids<uint16_t> : checked_ids<uint32_t>;
-  return {ids(path, bytes, sizeof header, known), known};
-}
-
-TokenFile read_raw(const std::string& path, const std::string& bytes,
-                   std::optional<int64_t> vocab) {
+void check_raw(const Checked& file, const std::optional<int64_t>& vocab) {
   if (!vocab)
-    fail("token file '", path, "' does not begin with llm.c's magic (20240520 or 20240801): if it ",
-         "holds plain uint16 tokens (nanoGPT's), give the size of their vocabulary: --vocab N");
-  if (bytes.size() % 2)
-    fail("token file '", path, "' has an odd size, ", bytes.size(),
+    fail("token file '", file.path, "' does not begin with llm.c's magic (20240520 or 20240801): ",
+         "if it holds plain uint16 tokens (nanoGPT's), give the size of their vocabulary: ",
+         "--vocab N");
+  if (file.size % 2)
+    fail("token file '", file.path, "' has an odd size, ", file.size,
          " bytes: uint16 tokens take 2 bytes each; the file is truncated or not a token file");
-  return {checked_ids<uint16_t>(path, bytes, 0, *vocab), *vocab};
 }
 
 void check_writable(std::span<const int32_t> tokens, int64_t vocab) {
@@ -110,13 +108,18 @@ void check_writable(std::span<const int32_t> tokens, int64_t vocab) {
 
 TokenFile read_token_file(const std::string& path, std::optional<int64_t> vocab) {
   if (vocab) check_vocab(*vocab);
-  const std::string bytes = read_file(path, "token");
-  const Format* format = format_of(bytes);
-  if (bytes.empty()) fail("token file '", path, "' is empty");
-  TokenFile file =
-      format ? read_with_header(path, bytes, *format, vocab) : read_raw(path, bytes, vocab);
-  if (file.tokens.empty()) fail("token file '", path, "' holds no tokens");
-  return file;
+  Checked file{path, {}};
+  file.stream = open_file(path, "token", file.size);
+  if (file.size == 0) fail("token file '", path, "' is empty");
+  Header header{};
+  const Format* format = format_of(file, header);
+  format ? check_header(file, header, *format) : check_raw(file, vocab);
+  if (format && !vocab) vocab = header[3] > 0 ? header[3] : format->vocab;
+  const size_t start = format ? sizeof header : 0, width = format ? format->width : 2;
+  if (file.size == start) fail("token file '", path, "' holds no tokens");
+  (width == 2 ? check_ids<uint16_t> : check_ids<uint32_t>)(file, start, *vocab);
+  return {TokenArray::mapped(path, start, width, (file.size - start) / width), *vocab,
+          format ? format->name : "plain", width};
 }
 
 void write_token_file(const std::string& path, std::span<const int32_t> tokens, int64_t vocab) {

@@ -1,7 +1,8 @@
 // models/token_file.h -- files of token ids (.bin), little-endian:
 //   llm.c, GPT-2    header of 256 int32 (magic 20240520, version 1, number of tokens, 0 ...), then
-//   uint16 ids llm.c, Llama-3  the same with magic 20240801, version 7, then uint32 ids nanoGPT
-//   uint16 ids and nothing else
+//                   uint16 ids
+//   llm.c, Llama-3  the same with magic 20240801, version 7, then uint32 ids
+//   nanoGPT         uint16 ids and nothing else
 // minim writes the first, with the size of the vocabulary in the header's fourth number, which
 // llm.c leaves 0 and ignores.
 #pragma once
@@ -9,13 +10,16 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
+
+#include "minim/models/token_array.h"
 
 namespace minim::models {
 
 struct TokenFile {
-  std::vector<int32_t> tokens;
-  int64_t vocab;  // every token is below it
+  TokenArray tokens;   // mapped: the file is read through once, to check its ids, and not kept
+  int64_t vocab;       // every token is below it
+  const char* format;  // "llm.c GPT-2", "llm.c Llama-3" or "plain"
+  size_t width;        // bytes of an id
 };
 
 /// @param vocab size of the vocabulary; without it a header's, else the one of the header's model

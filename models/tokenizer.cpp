@@ -12,7 +12,8 @@ namespace minim::models {
 namespace {
 
 constexpr std::string_view kFormat = "minim.tokenizer.v1";
-constexpr std::array<std::string_view, 3> kKindNames = {"byte", "character", "none"};
+constexpr std::array<std::string_view, 4> kKindNames = {"byte", "character", "none",
+                                                        "sentencepiece"};
 
 std::vector<char32_t> distinct_characters(std::string_view text) {
   std::vector<bool> seen(0x110000);
@@ -40,6 +41,24 @@ std::vector<int32_t> parse_ids(std::string_view text, int64_t vocab) {
   return ids;
 }
 
+std::string to_hex(std::string_view bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string hex;
+  for (const char c : bytes) hex += {kDigits[uint8_t(c) >> 4], kDigits[uint8_t(c) & 15]};
+  return hex;
+}
+
+std::string from_hex(const std::string& hex) {
+  std::string bytes;
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    uint8_t byte = 0;
+    const char *end = hex.data() + i + 2, *stop = std::from_chars(end - 2, end, byte, 16).ptr;
+    if (stop != end) fail("its model is not in hexadecimal digits");
+    bytes += char(byte);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Tokenizer Tokenizer::bytes() { return {TokenizerKind::byte, 256}; }
@@ -50,6 +69,21 @@ Tokenizer Tokenizer::characters(std::string_view text) {
   t.characters_ = distinct_characters(text);
   t.vocab_ = int64_t(t.characters_.size());
   return t;
+}
+
+Tokenizer Tokenizer::sentencepiece(std::string model) {
+  Tokenizer t(TokenizerKind::sentencepiece, 0);
+  t.pieces_ = load_sentence_piece(std::move(model));
+  t.vocab_ = t.pieces_->vocab;
+  return t;
+}
+
+bool Tokenizer::operator==(const Tokenizer& other) const {
+  const auto model = [](const Tokenizer& t) {
+    return t.pieces_ ? std::string_view(t.pieces_->model) : std::string_view();
+  };
+  return kind_ == other.kind_ && vocab_ == other.vocab_ && characters_ == other.characters_ &&
+         model(*this) == model(other);
 }
 
 Tokenizer Tokenizer::none(int64_t vocab) {
@@ -69,6 +103,7 @@ int32_t Tokenizer::id_of(char32_t c, size_t offset) const {
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
   if (kind_ == TokenizerKind::none) return parse_ids(text, vocab_);
+  if (pieces_) return pieces_->encode(text);
   std::vector<int32_t> tokens;
   tokens.reserve(text.size());
   if (kind_ == TokenizerKind::byte) {
@@ -85,27 +120,39 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
 std::string Tokenizer::decode(std::span<const int32_t> tokens) const {
   std::string text;
   for (size_t i = 0; i < tokens.size(); ++i) {
-    const int32_t id = tokens[i];
-    if (id < 0 || id >= vocab_)
-      fail("token id ", id, " at position ", i, " is outside the vocabulary: 0 to ", vocab_ - 1);
-    if (kind_ == TokenizerKind::byte)
-      text += char(id);
-    else if (kind_ == TokenizerKind::character)
-      append_utf8(text, characters_[id]);
-    else
-      text += (i ? " " : "") + std::to_string(id);
+    if (tokens[i] < 0 || tokens[i] >= vocab_)
+      fail("token id ", tokens[i], " at position ", i, " is outside the vocabulary: 0 to ",
+           vocab_ - 1);
+    if (pieces_) continue;
+    if (i && kind_ == TokenizerKind::none) text += " ";
+    text += text_of(tokens[i]);
   }
+  return pieces_ ? pieces_->decode(tokens) : text;
+}
+
+std::string Tokenizer::text_of(int32_t id) const {
+  if (id < 0 || id >= vocab_)
+    fail("token id ", id, " is outside the vocabulary: 0 to ", vocab_ - 1);
+  if (pieces_) return pieces_->text_of(id);
+  if (kind_ == TokenizerKind::none) return std::to_string(id);
+  if (kind_ == TokenizerKind::byte) return {char(id)};
+  std::string text;
+  append_utf8(text, characters_[size_t(id)]);
   return text;
 }
 
+std::string Tokenizer::kind_name() const { return std::string(kKindNames[size_t(kind_)]); }
+
+std::string Tokenizer::alphabet() const {
+  std::string all;
+  for (char32_t c : characters_) append_utf8(all, c);
+  return all;
+}
+
 std::string Tokenizer::to_json() const {
-  nlohmann::json json = {
-      {"format", kFormat}, {"kind", kKindNames[size_t(kind_)]}, {"vocab", vocab_}};
-  if (kind_ == TokenizerKind::character) {
-    std::string all;
-    for (char32_t c : characters_) append_utf8(all, c);
-    json["characters"] = all;
-  }
+  nlohmann::json json = {{"format", kFormat}, {"kind", kind_name()}, {"vocab", vocab_}};
+  if (kind_ == TokenizerKind::character) json["characters"] = alphabet();
+  if (pieces_) json["model"] = to_hex(pieces_->model);
   return json.dump(2) + "\n";
 }
 
@@ -118,7 +165,9 @@ Tokenizer Tokenizer::from_json(const std::string& text) {
     Tokenizer t = kind == "byte"        ? bytes()
                   : kind == "character" ? characters(json.at("characters").get<std::string>())
                   : kind == "none"      ? none(vocab)
-                                        : throw Error("the kind is \"" + kind + "\"");
+                  : kind == "sentencepiece"
+                      ? sentencepiece(from_hex(json.at("model").get<std::string>()))
+                      : throw Error("the kind is \"" + kind + "\"");
     if (t.vocab() != vocab) fail("it says ", vocab, " tokens but has ", t.vocab());
     return t;
   } catch (const std::exception& error) {

@@ -245,13 +245,13 @@ Productions productions(int32_t id) {
 
 UnifilarSource toy_source() { return compile(productions, Context{}.pack(), kAlphabet); }
 
-Dataset toy_language(uint64_t seed, int64_t n_tokens) {
+Dataset toy_language(uint64_t seed, int64_t n_tokens, double val_fraction) {
   if (n_tokens < 20)
     fail("a toy text of ", n_tokens,
          " tokens: --toy-tokens must be at least 20, so that the last "
          "tenth holds a token and the one after it");
   return split(toy_source().sample(seed, n_tokens), Tokenizer::characters(kAlphabet),
-               "toy language, seed " + std::to_string(seed));
+               "toy language, seed " + std::to_string(seed), val_fraction);
 }
 
 double floor_nll(std::span<const int32_t> val, int64_t block) {

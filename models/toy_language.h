@@ -18,7 +18,7 @@ UnifilarSource toy_source();
 
 /// The text that `seed` gives, `n_tokens` characters long, split as every dataset. Throws Error for
 /// n_tokens < 20, where validation would have nothing to predict.
-Dataset toy_language(uint64_t seed, int64_t n_tokens);
+Dataset toy_language(uint64_t seed, int64_t n_tokens, double val_fraction = 0.1);
 
 /// The least possible mean loss, nats per token, on these validation tokens read in windows of
 /// `block`; see UnifilarSource::nll. Throws Error for tokens that are not of the toy language.

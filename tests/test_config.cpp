@@ -118,6 +118,8 @@ TEST_CASE("every single setting survives the way through config.toml") {
     if (auto* const* x = std::get_if<double*>(&s.value)) **x = (**x + 0.7) / 3;
     if (auto* const* t = std::get_if<std::string*>(&s.value))
       **t = s.choices.empty() ? "other" : std::string(s.choices.back());
+    if (auto* const* list = std::get_if<std::vector<std::string>*>(&s.value))
+      **list = {"a \"b\"", "c, d"};
     REQUIRE(ours != defaults);
     TrainConfig back;
     const auto table = settings_of(back);
@@ -125,6 +127,22 @@ TEST_CASE("every single setting survives the way through config.toml") {
                std::vector<Layer>{read_toml(table, write_toml(settings, {}), "config.toml")});
     CHECK(back == ours);
   }
+}
+
+TEST_CASE("a list takes every word and every repeat of one layer, and none of the layer below") {
+  const TempDir dir;
+  const auto data = [](const std::vector<std::string>& args) {
+    return plan(args).config.input.data;
+  };
+  const std::string file = dir.write("c.toml", "[input]\ndata = [\"x\", \"y\"]\n");
+  using Words = std::vector<std::string>;
+  CHECK(data({"--config", file}) == Words{"x", "y"});
+  CHECK(data({"--config", file, "--data", "a"}) == Words{"a"});
+  CHECK(data({"--data", "a", "b", "--steps", "3", "--data", "c"}) == Words{"a", "b", "c"});
+  CHECK(says(error_of({"--data", "a", "--val-data", "b", "--val-fraction", "0.2"}),
+             {"val-fraction = 0.2 (--val-fraction)", "val-data = b"}));
+  CHECK(says(error_of({"--val-data", "b"}), {"data = toy (default)"}));
+  CHECK(says(error_of({"--val-fraction", "1"}), {"above 0 and below 1"}));
 }
 
 TEST_CASE("resume reads the run's own config.toml and goes on in its directory") {

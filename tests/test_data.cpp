@@ -3,6 +3,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -12,6 +13,7 @@
 
 #include "minim/core/error.h"
 #include "minim/models/dataset.h"
+#include "minim/models/shuffle.h"
 #include "minim/models/token_file.h"
 #include "minim/models/tokenizer.h"
 
@@ -194,7 +196,8 @@ TEST_CASE("D3: a token id outside the vocabulary is an error at load with id, of
              {"token id 100", "file offset 4", "token 2", "100 ids"});
   CHECK(read_token_file(raw, 101).tokens == Tokens{1, 2, 100, 3});
   const std::string gpt2 = dir.write("gpt2.bin", header({20240520, 1, 4}) + ids);
-  check_says(error_of([&] { load_tokens(gpt2, 100); }), {"token id 100", "file offset 1028"});
+  check_says(error_of([&] { load_files({.train = {gpt2}, .vocab = 100}); }),
+             {"token id 100", "file offset 1028"});
   CHECK(read_token_file(gpt2).vocab == 50257);
   const std::string wide = dir.write(
       "wide.bin", header({20240801, 7, 1}) + bytes_of(std::vector<uint32_t>{0xffffffffu}));
@@ -232,12 +235,13 @@ TEST_CASE("missing, empty, odd-sized and truncated token files are told apart") 
 
 TEST_CASE("the last tenth of a text is for validation") {
   const TempDir dir;
-  const Dataset d = load_text(dir.write("t.txt", "abcdefghijk"), TokenizerKind::byte);
+  const Dataset d = load_files({.train = {dir.write("t.txt", "abcdefghijk")}, .tokenizer = "byte"});
   CHECK(d.train.size() == 9);  // floor(9.9)
   CHECK(d.val == Tokens{'j', 'k'});
   CHECK(d.vocab == 256);
   CHECK(d.source == dir.at("t.txt"));
   const auto sizes = [](size_t n) { return split(Tokens(n), Tokenizer::bytes(), "").train.size(); };
+  for (size_t n = 1; n < 3000; ++n) REQUIRE(sizes(n) == n * 9 / 10);
   CHECK(sizes(1) == 0);
   CHECK(sizes(10) == 9);
   CHECK(sizes(1115394) == 1003854);
@@ -245,33 +249,98 @@ TEST_CASE("the last tenth of a text is for validation") {
 
 TEST_CASE("validation tokens keep their place and their character ids") {
   const TempDir dir;
-  const Dataset d = load_text(dir.write("t.txt", "ééééééééab"), TokenizerKind::character);
+  const Dataset d = load_files({.train = {dir.write("t.txt", "ééééééééab")}});
   CHECK(d.vocab == 3);
-  CHECK(d.tokenizer.decode(d.train) + d.tokenizer.decode(d.val) == "ééééééééab");
+  CHECK(d.tokenizer.decode(d.train.to_vector()) + d.tokenizer.decode(d.val.to_vector()) ==
+        "ééééééééab");
   CHECK(d.val == Tokens{1});
 }
 
 TEST_CASE("texts that cannot be loaded say why") {
   const TempDir dir;
-  const auto load = [&](const std::string& path, TokenizerKind kind) {
-    return error_of([&] { load_text(path, kind); });
+  const auto load = [&](const std::string& path, const std::string& tokenizer) {
+    return error_of([&] { load_files({.train = {path}, .tokenizer = tokenizer}); });
   };
-  check_says(load(dir.at("none.txt"), TokenizerKind::byte), {"none.txt", "does not exist"});
-  check_says(load(dir.write("e", ""), TokenizerKind::byte), {"is empty"});
-  check_says(load(dir.write("b", "ab\xff"), TokenizerKind::character),
+  check_says(load(dir.at("none.txt"), "byte"), {"none.txt", "does not exist"});
+  check_says(load(dir.write("e", ""), "byte"), {"is empty"});
+  check_says(load(dir.write("b", "ab\xff"), "char"),
              {dir.at("b"), "byte offset 2", "--tokenizer byte"});
-  check_says(load(dir.at("b"), TokenizerKind::none), {"needs a tokenizer"});
-  CHECK(load(dir.at("b"), TokenizerKind::byte) == "");
+  CHECK(load(dir.at("b"), "byte") == "");
 }
 
 TEST_CASE("a token file becomes a dataset of numbers") {
   const TempDir dir;
   write_token_file(dir.at("t.bin"), Tokens{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 11);
-  const Dataset d = load_tokens(dir.at("t.bin"));
+  const Dataset d = load_files({.train = {dir.at("t.bin")}});
   CHECK(d.train.size() == 9);
   CHECK(d.val == Tokens{10});
   CHECK(d.vocab == 11);
   CHECK(d.tokenizer == Tokenizer::none(11));
+}
+
+TEST_CASE("a mapped token file reads like the same tokens in memory, piece by piece") {
+  const TempDir dir;
+  Tokens all(5000);
+  for (size_t i = 0; i < all.size(); ++i) all[i] = int32_t(i * i % 999);
+  write_token_file(dir.at("a.bin"), std::span(all).first(3000), 1000);
+  dir.write("b.bin", header({20240801, 7, 2000}) +
+                         bytes_of(std::vector<uint32_t>(all.begin() + 3000, all.end())));
+  TokenArray files = read_token_file(dir.at("a.bin")).tokens;
+  files.append(read_token_file(dir.at("b.bin"), 1000).tokens);
+  const TokenArray memory = all;
+  CHECK(files == memory);
+  for (const auto& [start, n] : {std::pair{0, 5000}, {2990, 20}, {2999, 2}, {3000, 1}, {5000, 0}}) {
+    CAPTURE(start);
+    const auto from = all.begin() + start;
+    CHECK(files.slice(size_t(start), size_t(n)) == Tokens(from, from + n));
+    std::vector<int64_t> ids(size_t(n), -1);
+    files.read(size_t(start), ids);
+    CHECK(Tokens(ids.begin(), ids.end()) == Tokens(from, from + n));
+  }
+  Tokens two(2);
+  files.slice(2990, 20).read(9, two);  // a slice across the pieces
+  CHECK(two == Tokens{all[2999], all[3000]});
+  Tokens three(3);
+  check_says(error_of([&] { files.read(4998, three); }), {"4998 to 5001 of 5000"});
+  check_says(error_of([&] { files.slice(5001, 0); }), {"of 5000"});
+}
+
+TEST_CASE("several files read as one and validate on their end or on a file of its own") {
+  const TempDir dir;
+  const std::string a = dir.write("a", "abcabcabca"), b = dir.write("b", "zé"),
+                    v = dir.write("v", "xé");
+  const auto text = [](const Dataset& d, const TokenArray& tokens) {
+    return d.tokenizer.decode(tokens.to_vector());
+  };
+  const Dataset whole = load_files({.train = {a, b}, .val_fraction = 0.5});
+  CHECK(text(whole, whole.train) == "abcabc");
+  CHECK(text(whole, whole.val) == "abcazé");
+  CHECK(whole.source == a + ", " + b);
+  const Dataset apart = load_files({.train = {a, b}, .val = v});
+  CHECK(text(apart, apart.train) == "abcabcabcazé");
+  CHECK(text(apart, apart.val) == "xé");
+  CHECK(apart.vocab == 6);
+  CHECK(load_files({.train = {b}}, apart.tokenizer).tokenizer == apart.tokenizer);
+  check_says(error_of([&] { load_files({.train = {v}}, whole.tokenizer); }), {v, "U+0078"});
+  dir.write("bad", "a\xff");
+  check_says(error_of([&] { load_files({.train = {a, dir.at("bad")}}); }), {"bad'", "offset 1"});
+}
+
+TEST_CASE("token files of several vocabularies and texts among them are refused") {
+  const TempDir dir;
+  write_token_file(dir.at("a.bin"), Tokens{1, 2, 3, 4}, 10);
+  write_token_file(dir.at("b.bin"), Tokens{11}, 12);
+  const DataFiles both{.train = {dir.at("a.bin"), dir.at("b.bin")}};
+  check_says(error_of([&] { load_files(both); }), {"of 10 tokens", "b.bin' one of 12", "--vocab"});
+  DataFiles sized = both;
+  sized.vocab = 12;
+  CHECK(load_files(sized).val == Tokens{11});
+  const std::string text = dir.write("t.txt", "abc");
+  check_says(error_of([&] {
+               load_files({.train = {dir.at("a.bin"), text}});
+             }),
+             {"a.bin' and '", "t.txt'", "cannot be mixed"});
+  check_says(error_of([&] { load_files({.train = {text}, .val = dir.at("a.bin")}); }), {"mixed"});
 }
 
 TEST_CASE("D5: ten tokens and block ten need one more") {
@@ -310,6 +379,56 @@ TEST_CASE("starts reach both ends and are even in between") {
   for (int64_t step = 0; step < 1000; ++step)
     for (int64_t s : batch_starts(7, step, 0, 20, 14, 4)) ++count.at(size_t(s));
   for (int c : count) CHECK(std::abs(c - 2000) < 220);  // 5 standard deviations
+}
+
+TEST_CASE("a shuffle is a permutation for every size, seed and epoch, and no two are alike") {
+  for (uint64_t n : {1, 2, 3, 4, 5, 16, 17, 63, 64, 65, 1000, 4097}) {
+    CAPTURE(n);
+    std::set<uint64_t> seen;
+    for (uint64_t i = 0; i < n; ++i) seen.insert(shuffled(1, 2, i, n));
+    CHECK(seen.size() == n);
+    CHECK(*seen.rbegin() == n - 1);
+  }
+  const auto first = [](uint64_t seed, uint64_t epoch) {
+    std::vector<uint64_t> order;
+    for (uint64_t i = 0; i < 50; ++i) order.push_back(shuffled(seed, epoch, i, 1000000007));
+    return order;
+  };
+  CHECK(first(1, 2) == first(1, 2));
+  CHECK(first(1, 2) != first(1, 3));
+  CHECK(first(1, 2) != first(2, 2));
+}
+
+TEST_CASE("a shuffle sends every position everywhere equally often, and so each pair") {
+  for (uint64_t n : {2, 3, 5, 16, 20}) {
+    CAPTURE(n);
+    std::vector<int> count(n * n), pairs(n * n);
+    const int epochs = 4000;
+    for (uint64_t epoch = 0; epoch < epochs; ++epoch) {
+      for (uint64_t i = 0; i < n; ++i) ++count[i * n + shuffled(3, epoch, i, n)];
+      ++pairs[shuffled(4, epoch, 0, n) * n + shuffled(4, epoch, 1, n)];
+    }
+    const double mean = double(epochs) / double(n), pair = mean / double(n - 1);
+    for (int c : count) CHECK(std::abs(c - mean) < 5 * std::sqrt(mean));
+    for (uint64_t i = 0; i < n * n; ++i)
+      CHECK(std::abs(pairs[i] - (i % (n + 1) ? pair : 0)) < 5 * std::sqrt(pair));
+  }
+}
+
+TEST_CASE("an epoch reads every whole block once, however it is batched, and the next differs") {
+  const int64_t n = 103, block = 10;  // 10 blocks; tokens 101 and 102 are in none
+  std::vector<int64_t> one, other;
+  for (int64_t at = 0; at < 20; at += 4)
+    for (int64_t s : epoch_starts(5, at, 4, n, block)) one.push_back(s);
+  for (int64_t s : epoch_starts(5, 0, 20, n, block)) other.push_back(s);
+  CHECK(one == other);
+  const std::span<int64_t> all(one);
+  const std::set<int64_t> first(one.begin(), one.begin() + 10), second(one.begin() + 10, one.end());
+  CHECK(first == std::set<int64_t>{0, 10, 20, 30, 40, 50, 60, 70, 80, 90});
+  CHECK(second == first);
+  CHECK_FALSE(std::ranges::equal(all.first(10), all.last(10)));
+  CHECK(epoch_starts(5, 7, 2, 101, 100) == std::vector<int64_t>{0, 0});
+  check_says(error_of([] { epoch_starts(1, 0, 4, 10, 10); }), {"needs >= 11 tokens"});
 }
 
 TEST_CASE("validation windows make every token but the first a target once") {

@@ -1,3 +1,4 @@
+#include "minim/autograd/node.h"
 #include "minim/tests/optim_fixture.h"
 
 using namespace minim;

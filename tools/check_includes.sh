@@ -27,6 +27,7 @@ libraries=(
   'toml++         ^toml(\+\+|plusplus)?[/.]                                     tools/* models/* tests/*'
   'nlohmann-json  ^nlohmann/                                                    tools/* models/* tests/*'
   'fmt            ^fmt/                                                         tools/* models/* tests/*'
+  'SentencePiece  ^sentencepiece_                                               models/sentence_piece.cpp tests/*'
 )
 
 matches() { # PATH PATTERNS: one of the patterns matches the path
@@ -151,6 +152,8 @@ cases=(
   'ok   models/d.cpp           #include <nlohmann/json.hpp>'
   'bad  ops/e.cpp              #include <nlohmann/json.hpp>'
   'bad  core/j.cpp             #include <fmt/format.h>'
+  'ok   models/sentence_piece.cpp  #include <sentencepiece_processor.h>'
+  'bad  models/e.cpp           #include <sentencepiece_processor.h>'
   'ok   core/k.cpp             // #include <fmt/format.h>'
 )
 

@@ -1,5 +1,6 @@
 // minim eval: a trained model's loss on a text.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <iostream>
@@ -9,8 +10,6 @@
 #include "minim/models/dataset.h"
 #include "minim/models/language_model.h"
 #include "minim/models/model_file.h"
-#include "minim/models/read_file.h"
-#include "minim/models/token_file.h"
 #include "minim/models/toy_language.h"
 #include "minim/tools/commands.h"
 #include "minim/tools/config.h"
@@ -20,7 +19,9 @@ namespace minim {
 namespace {
 
 struct Options {
-  std::string model, data, split = "val", precision = "fp32", policy = "torch";
+  std::string model, split = "val", precision = "fp32", policy = "torch";
+  std::vector<std::string> data;
+  double val_fraction = TrainConfig{}.input.val_fraction;
   std::int64_t block = 0, batch = 16, threads = 0;
   std::int64_t seed = TrainConfig{}.train.seed, toy_tokens = TrainConfig{}.input.toy_tokens;
   bool json = false;
@@ -35,13 +36,19 @@ std::vector<Setting> settings_of(Options& o) {
       {.name = "data",
        .section = "",
        .value = &o.data,
-       .help = "a UTF-8 text, a token file (.bin), or toy: the bundled toy language (required)",
+       .help = "UTF-8 texts or token files (.bin), read as one; or toy: the bundled toy language "
+               "(required)",
        .also = {"dataset", "text", "file"}},
       {.name = "split",
        .section = "",
        .value = &o.split,
-       .help = "val: the last tenth, which training does not see; all: everything",
+       .help = "val: the end, which training does not see; all: everything",
        .choices = {"val", "all"}},
+      {.name = "val-fraction",
+       .section = "",
+       .value = &o.val_fraction,
+       .help = "how much of the end: that of the training run",
+       .range = Range{.low = 0, .high = 1, .low_open = true, .high_open = true}},
       {.name = "block",
        .section = "",
        .value = &o.block,
@@ -78,41 +85,29 @@ std::vector<Setting> settings_of(Options& o) {
 
 /// What to evaluate, and how low its loss can get where that is known.
 struct Text {
-  std::vector<int32_t> tokens;
+  models::TokenArray tokens;
   std::string source;
   std::optional<double> floor = {};
 };
 
-models::Dataset toy_data(const Options& o) {
-  return models::toy_language(uint64_t(o.seed), o.toy_tokens);
-}
+bool is_toy(const Options& o) { return o.data == std::vector<std::string>{"toy"}; }
 
-/// The file's tokens as the model's tokenizer makes them.
-models::Dataset file_data(const std::string& path, const models::Tokenizer& tokenizer) {
-  if (path.ends_with(".bin"))
-    return models::split(models::read_token_file(path, tokenizer.vocab()).tokens, tokenizer, path);
-  const std::string text = models::read_file(path, "data");
-  if (text.empty()) fail("data file '", path, "' is empty");
-  try {
-    return models::split(tokenizer.encode(text), tokenizer, path);
-  } catch (const Error& error) {
-    fail("data file '", path, "': ", error.what());
-  }
-}
-
-std::vector<int32_t> chosen_part(models::Dataset data, const std::string& split) {
-  if (split == "val") return std::move(data.val);
-  data.train.insert(data.train.end(), data.val.begin(), data.val.end());
-  return std::move(data.train);
+models::TokenArray chosen_part(models::Dataset data, const std::string& split) {
+  if (split == "all") data.train.append(data.val);
+  return split == "all" ? data.train : data.val;
 }
 
 Text load_text(const Options& o, const models::Tokenizer& tokenizer, Index block) {
-  if (o.data != "toy") return {chosen_part(file_data(o.data, tokenizer), o.split), o.data};
-  models::Dataset data = toy_data(o);
-  const models::Tokenizer own = data.tokenizer;
-  const std::vector<int32_t> tokens = chosen_part(std::move(data), o.split);
-  return {tokenizer == own ? tokens : tokenizer.encode(own.decode(tokens)), "toy language",
-          models::floor_nll(tokens, block)};
+  if (!is_toy(o)) {
+    const models::DataFiles files{.train = o.data, .val_fraction = o.val_fraction};
+    models::Dataset data = models::load_files(files, tokenizer);
+    const std::string source = data.source;
+    return {chosen_part(std::move(data), o.split), source};
+  }
+  const models::Dataset data = models::toy_language(uint64_t(o.seed), o.toy_tokens, o.val_fraction);
+  const std::vector<int32_t> tokens = chosen_part(data, o.split).to_vector();
+  return {tokenizer == data.tokenizer ? tokens : tokenizer.encode(data.tokenizer.decode(tokens)),
+          "toy language", models::floor_nll(tokens, block)};
 }
 
 Index checked_block(const Options& o, const models::Decoder& model) {
@@ -129,7 +124,9 @@ void print(const Options& o, const Text& text, const models::Evaluation& e) {
                               {"perplexity", std::exp(e.loss)},
                               {"max_logit", e.max_logit}};
   if (text.floor) j.update({{"floor", *text.floor}, {"above_floor", e.loss - *text.floor}});
-  j.update({{"precision", o.precision}, {"split", o.split}, {"data", o.data}});
+  j.update({{"precision", o.precision},
+            {"split", o.split},
+            {"data", fmt::format("{}", fmt::join(o.data, ", "))}});
   if (o.json) {
     std::cout << j.dump(2) << '\n';
     return;

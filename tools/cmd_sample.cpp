@@ -60,7 +60,8 @@ std::vector<Setting> settings_of(Options& o) {
 std::vector<int32_t> default_prompt(const models::Tokenizer& tokenizer) {
   if (tokenizer.kind() == models::TokenizerKind::none) return {0};
   try {
-    return tokenizer.encode("\n");
+    const std::vector<int32_t> line_end = tokenizer.encode("\n");
+    return line_end.empty() ? std::vector<int32_t>{0} : line_end;
   } catch (const Error&) {
     return {0};  // a text without line ends
   }
@@ -100,7 +101,7 @@ int cmd_sample(Args args) {
     if (prompted) text.write(options.prompt);
     models::generate(*loaded.model, prompt, options.sampling, [&](int32_t token) {
       text.write(between);
-      text.write(tokenizer.decode(std::span(&token, 1)));
+      text.write(tokenizer.text_of(token));
     });
   }
   std::cout << std::endl;

@@ -20,6 +20,7 @@ Setting json_setting(bool& value);
 int cmd_train(Args args);
 int cmd_sample(Args args);
 int cmd_eval(Args args);
+int cmd_data(Args args);
 int cmd_ops(Args args);
 int cmd_info(Args args);
 int cmd_quickstart(Args args);

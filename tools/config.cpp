@@ -42,6 +42,13 @@ void check_contradictions(const TrainPlan& plan) {
   if (model.embd % model.heads != 0)
     fail(show("embd"), " is not divisible by ", show("heads"),
          ": each head needs the same whole share of the width");
+  if (config.input.val_data != "none") {
+    if (config.input.val_fraction != TrainConfig{}.input.val_fraction)
+      fail(show("val-fraction"), " contradicts ", show("val-data"), ": choose one of the two");
+    if (config.input.data == TrainConfig{}.input.data)
+      fail(show("val-data"), " contradicts ", show("data"),
+           ": the toy language validates on its own end; give files to --data");
+  }
   if (train.min_lr > train.lr)
     fail(show("min-lr"), " is above ", show("lr"), ": the rate falls from lr to min-lr");
   if (train.warmup > train.steps)

@@ -13,7 +13,10 @@ namespace minim {
 
 struct TrainConfig {
   struct Input {
-    std::string data = "toy";  // a text, a token file, or the bundled toy language
+    std::vector<std::string> data = {"toy"};  // texts, token files, or the bundled toy language
+    std::string val_data = "none";
+    double val_fraction = 0.1;
+    std::string shuffle = "random";
     std::string tokenizer = "auto";
     std::int64_t vocab = 0;  // 0: the tokenizer's or the token file's
     std::int64_t toy_tokens = 200000;

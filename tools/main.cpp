@@ -26,6 +26,7 @@ constexpr Command kCommands[] = {
     {"train", "train a GPT, in any precision", cmd_train},
     {"sample", "write text with a trained model", cmd_sample},
     {"eval", "measure a trained model's loss on a text", cmd_eval},
+    {"data", "inspect texts and token files, or turn texts into a token file", cmd_data},
     {"ops", "list the operations and what autocast does to each", cmd_ops},
     {"info", "show this machine and the paths that each number format takes on it", cmd_info},
     {"quickstart", "train the toy language in four precisions and compare", cmd_quickstart},

@@ -1,5 +1,6 @@
 #include "minim/tools/run.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -26,6 +27,12 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+size_t peak_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return size_t(usage.ru_maxrss) * 1024;
 }
 
 /// A run that is there already keeps its files: its directory gets the first free number.
@@ -82,6 +89,7 @@ std::string summary_json(const Summary& s) {
                            {"precision", s.precision},
                            {"params", s.params},
                            {"peak_bytes", s.peak_bytes},
+                           {"peak_resident_bytes", s.peak_resident_bytes},
                            {"underflow_share", s.underflow_share},
                            {"finished", s.finished}};
   if (s.floor) {
@@ -172,6 +180,7 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   s.final_scale = trainer.scaler().scale();
   s.underflow_share = trainer.underflow().share();
   s.peak_bytes = memory::stats().total.peak;
+  s.peak_resident_bytes = peak_resident_bytes();
   if (!s.finished) {
     progress.note(fmt::format("stopped and saved at step {}; go on with: minim train --resume {}",
                               s.steps, dir.string()));

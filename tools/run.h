@@ -11,8 +11,9 @@ namespace minim {
 struct Summary {
   int64_t steps = 0, skipped_steps = 0, val_tokens = 0, params = 0;
   double train_loss = 0, val_loss = 0, tokens_per_second = 0, final_scale = 1, underflow_share = 0;
-  std::optional<double> floor;  ///< the source's own loss on the validation tokens
-  size_t peak_bytes = 0;
+  std::optional<double> floor;     ///< the source's own loss on the validation tokens
+  size_t peak_bytes = 0;           ///< of tensors
+  size_t peak_resident_bytes = 0;  ///< of the whole process
   std::string precision;
   bool finished = true;  ///< false when a signal stopped the run, which was saved
 };

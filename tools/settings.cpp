@@ -55,7 +55,9 @@ std::string expectation(const Setting& setting, const std::string& given) {
   if (std::holds_alternative<std::int64_t*>(setting.value)) return "a whole number" + range;
   if (std::holds_alternative<double*>(setting.value)) return "a number" + range;
   if (setting.choices.empty()) return "a text that is not empty";
-  return fmt::format("one of {}{}", fmt::join(setting.choices, ", "),
+  const std::string file =
+      setting.suffix.empty() ? "" : fmt::format(", or a file named *{}", setting.suffix);
+  return fmt::format("one of {}{}{}", fmt::join(setting.choices, ", "), file,
                      setting.range ? ", or a number" + range : "");
 }
 
@@ -71,11 +73,18 @@ bool store(const Setting& setting, std::string_view text, Value& value) {
 
 bool store(const Setting& setting, std::string_view text, std::string& value) {
   const std::optional<double> number = setting.range ? parse<double>(text) : std::nullopt;
-  const bool allowed = setting.choices.empty() ? !text.empty()
-                                               : std::ranges::count(setting.choices, text) > 0 ||
-                                                     (number && contains(*setting.range, *number));
+  const bool allowed = setting.choices.empty()
+                           ? !text.empty()
+                           : std::ranges::count(setting.choices, text) > 0 ||
+                                 (number && contains(*setting.range, *number)) ||
+                                 (!setting.suffix.empty() && text.ends_with(setting.suffix));
   if (allowed) value = text;
   return allowed;
+}
+
+bool store(const Setting&, std::string_view text, std::vector<std::string>& values) {
+  values.emplace_back(text);
+  return !text.empty();
 }
 
 void assign(const Setting& setting, const Assignment& given) {
@@ -143,6 +152,8 @@ const Setting* meant_by(std::span<const Setting> settings, std::string_view word
 }  // namespace
 
 std::string text(const Setting& setting) {
+  if (auto* const* list = std::get_if<std::vector<std::string>*>(&setting.value))
+    return fmt::format("{}", fmt::join(**list, " "));
   return std::visit([](const auto* value) { return fmt::format("{}", *value); }, setting.value);
 }
 
@@ -170,7 +181,9 @@ Sources assign_all(std::span<const Setting> settings, std::span<const Layer> lay
         continue;
       }
       const auto [first, fresh] = seen.emplace(setting, &given);
-      if (!fresh)
+      auto* const* list = std::get_if<std::vector<std::string>*>(&setting->value);
+      if (list && fresh) (*list)->clear();
+      if (!list && !fresh)
         fail(setting->name, " is given twice: ", first->second->text, " (", first->second->source,
              ") and ", given.text, " (", given.source, "); keep one");
       assign(*setting, given);

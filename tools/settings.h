@@ -29,11 +29,13 @@ struct Setting {
   std::string_view name;  // the flag without its dashes, and the key in TOML
   std::string_view
       section;  // the section in TOML; "" for what can only be given on the command line
-  std::variant<bool*, std::int64_t*, double*, std::string*> value;
+  std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::string>*> value;
   std::string_view help;
   std::optional<Range> range = {};  // numbers: what is allowed
   std::vector<std::string_view> choices =
       {};  // text: what is allowed, besides a number in the range if there is one
+  std::string_view suffix = {};    // text: or a file whose name ends so
+  bool positional = false;         // a list: its words need no flag
   std::string_view negative = {};  // bool: the flag that turns it off
   std::vector<std::string_view> also =
       {};  // names that people know it by, understood only to suggest the right one
@@ -60,9 +62,10 @@ std::string source_of(const Sources& sources, std::string_view name);
 /// The value of the last assignment to `name`, or "".
 std::string given(const Layer& assignments, std::string_view name);
 
-/// Sets every value, later layers over earlier ones, and says where each came from. Throws Error
-/// for a value of the wrong kind or out of range, a setting given twice in one layer, and (last, so
-/// that the message can tell what it clashes with) an unknown name.
+/// Sets every value, later layers over earlier ones, and says where each came from. A list takes
+/// all that one layer gives. Throws Error for a value of the wrong kind or out of range, another
+/// setting given twice in one layer, and (last, so that the message can tell what it clashes with)
+/// an unknown name.
 Sources assign_all(std::span<const Setting> settings, std::span<const Layer> layers);
 
 /// The flags in `args`. nullopt: --help was asked for and has been printed. Throws Error for a flag

@@ -12,28 +12,34 @@ namespace minim {
 namespace {
 
 bool is_flag(const Setting& setting) { return std::holds_alternative<bool*>(setting.value); }
+bool is_list(const Setting& setting) {
+  return std::holds_alternative<std::vector<std::string>*>(setting.value);
+}
 
 std::string placeholder(const Setting& setting) {
   if (std::holds_alternative<std::int64_t*>(setting.value)) return "N";
   if (std::holds_alternative<double*>(setting.value)) return "X";
+  if (is_list(setting)) return "FILE";
   return setting.choices.empty() ? "TEXT" : "NAME";
 }
 
 std::string description(const Setting& setting) {
   std::string words(setting.help);
   if (!setting.choices.empty())
-    words += fmt::format("\n{}{}", fmt::join(setting.choices, " | "), setting.range ? " | N" : "");
+    words += fmt::format("\n{}{}{}", fmt::join(setting.choices, " | "), setting.range ? " | N" : "",
+                         setting.suffix.empty() ? "" : fmt::format(" | FILE{}", setting.suffix));
   const std::string value = text(setting);
   return value.empty() ? words : fmt::format("{} (default {})", words, value);
 }
 
 CLI::Option* add(CLI::App& app, const Setting& setting) {
-  std::string names = fmt::format("--{}", setting.name);
+  std::string names = fmt::format("{}{}", setting.positional ? "" : "--", setting.name);
   if (!setting.negative.empty()) names += fmt::format(",!--{}", setting.negative);
   const auto accept = [](const CLI::results_t&) { return true; };  // read_flags() takes the words
   CLI::Option* option = is_flag(setting) ? app.add_flag(names) : app.add_option(names, accept);
   option->description(description(setting));
   if (!is_flag(setting)) option->type_name(placeholder(setting));
+  if (is_list(setting)) option->expected(CLI::detail::expected_max_vector_size);
   if (!setting.section.empty()) option->group(fmt::format("[{}]", setting.section));
   return option->multi_option_policy(
       CLI::MultiOptionPolicy::TakeAll);  // assign_all() refuses repeats

@@ -20,13 +20,23 @@ std::string value_text(const toml::node& node, const std::string& name, const st
   fail(name, " (", source, "): expected one text, number, true or false");
 }
 
-void collect(const toml::table& table, const std::string& prefix, const std::string& file,
-             Layer& found) {
+bool is_list(std::span<const Setting> settings, const std::string& name) {
+  return std::ranges::any_of(settings, [&](const Setting& s) {
+    return std::holds_alternative<std::vector<std::string>*>(s.value) &&
+           (name == s.name || name == fmt::format("{}.{}", s.section, s.name));
+  });
+}
+
+void collect(std::span<const Setting> settings, const toml::table& table, const std::string& prefix,
+             const std::string& file, Layer& found) {
   for (const auto& [key, node] : table) {
     const std::string name = prefix + std::string(key.str());
     const std::string source = fmt::format("{}:{}", file, node.source().begin.line);
     if (const toml::table* section = node.as_table()) {
-      collect(*section, name + ".", file, found);
+      collect(settings, *section, name + ".", file, found);
+    } else if (node.is_array() && is_list(settings, name)) {
+      for (const toml::node& each : *node.as_array())
+        found.push_back({name, value_text(each, name, source), source});
     } else {
       found.push_back({name, value_text(node, name, source), source});
     }
@@ -56,12 +66,24 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
+std::string quoted(std::string_view text) { return fmt::format("\"{}\"", escaped(text)); }
+
+std::string toml_value(const Setting& setting) {
+  if (auto* const* list = std::get_if<std::vector<std::string>*>(&setting.value)) {
+    std::vector<std::string> words;
+    for (const std::string& word : **list) words.push_back(quoted(word));
+    return words.size() == 1 ? words[0] : fmt::format("[{}]", fmt::join(words, ", "));
+  }
+  return std::holds_alternative<std::string*>(setting.value) ? quoted(text(setting))
+                                                             : text(setting);
+}
+
 }  // namespace
 
 Layer read_toml(std::span<const Setting> settings, std::string_view toml, const std::string& file) {
   Layer found;
   try {
-    collect(toml::parse(toml), "", file, found);
+    collect(settings, toml::parse(toml), "", file, found);
   } catch (const toml::parse_error& error) {
     const toml::source_position at = error.source().begin;
     fail(file, ":", at.line, ":", at.column, ": this is not TOML: ", error.description());
@@ -78,9 +100,7 @@ std::string write_toml(std::span<const Setting> settings, const Sources& sources
       section = setting.section;
       out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section);
     }
-    const bool is_text = std::holds_alternative<std::string*>(setting.value);
-    out += fmt::format("{} = {}  # {}\n", setting.name,
-                       is_text ? fmt::format("\"{}\"", escaped(text(setting))) : text(setting),
+    out += fmt::format("{} = {}  # {}\n", setting.name, toml_value(setting),
                        escaped(source_of(sources, setting.name)));
   }
   return out;

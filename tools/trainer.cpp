@@ -24,14 +24,16 @@ using nlohmann::json;
 
 constexpr uint64_t kStreamsPerMicroStep = 1 << 16;  // more than a model has dropouts
 
+bool is_toy(const TrainConfig::Input& in) { return in.data == TrainConfig{}.input.data; }
+
 models::Dataset load_data(const TrainConfig::Input& in, int64_t seed) {
-  if (in.data == "toy") return models::toy_language(uint64_t(seed), in.toy_tokens);
-  if (in.data.ends_with(".bin"))
-    return models::load_tokens(in.data,
-                               in.vocab > 0 ? std::optional<int64_t>(in.vocab) : std::nullopt);
-  auto kind =
-      in.tokenizer == "byte" ? models::TokenizerKind::byte : models::TokenizerKind::character;
-  return models::load_text(in.data, kind);
+  if (is_toy(in)) return models::toy_language(uint64_t(seed), in.toy_tokens, in.val_fraction);
+  return models::load_files(
+      {.train = in.data,
+       .val = in.val_data == "none" ? "" : in.val_data,
+       .val_fraction = in.val_fraction,
+       .tokenizer = in.tokenizer,
+       .vocab = in.vocab > 0 ? std::optional<int64_t>(in.vocab) : std::nullopt});
 }
 
 std::unique_ptr<models::Decoder> build_model(const TrainConfig& c, int64_t vocab) {
@@ -128,8 +130,8 @@ Trainer::Trainer(const TrainConfig& config)
       scaler_(precision_.scaler_config) {
   models::check_length(int64_t(data_.train.size()), config.model.block,
                        "the training split of " + data_.source);
-  models::check_length(int64_t(data_.val.size()), 1, "the validation split of " + data_.source);
-  if (config.input.data == "toy") floor_ = models::floor_nll(data_.val, config.model.block);
+  models::check_length(int64_t(data_.val.size()), 1, "the validation data of " + data_.source);
+  if (is_toy(config.input)) floor_ = models::floor_nll(data_.val.to_vector(), config.model.block);
   model_ = build_model(config, data_.vocab);
   optimizer_ = build_optimizer(config, *model_, precision_);
   if (config.train.ema > 0) ema_.emplace(*optimizer_, config.train.ema);
@@ -145,9 +147,12 @@ double Trainer::micro_step(int64_t micro, double& max_logit) {
   const auto& t = config_.train;
   uint64_t number = uint64_t(step_ * t.accum + micro);
   generator() = {uint64_t(t.seed), (number + 1) * kStreamsPerMicroStep};
-  std::vector<int64_t> starts = models::batch_starts(
-      uint64_t(t.seed), step_, micro, t.batch, int64_t(data_.train.size()), config_.model.block);
-  models::Batch batch = models::make_batch(data_.train, starts, config_.model.block);
+  const int64_t n = int64_t(data_.train.size()), block = config_.model.block;
+  std::vector<int64_t> starts =
+      config_.input.shuffle == "epoch"
+          ? models::epoch_starts(uint64_t(t.seed), int64_t(number) * t.batch, t.batch, n, block)
+          : models::batch_starts(uint64_t(t.seed), step_, micro, t.batch, n, block);
+  models::Batch batch = models::make_batch(data_.train, starts, block);
   Tensor logits, loss;
   using autograd::Anomaly;
   auto watch = [&] {

@@ -34,6 +34,13 @@ refuses_train "--toy-tokens must be at least" --toy-tokens 5
 refuses_train "has token id 99 at file offset" --data raw.bin --vocab 50
 refuses_train "give the size of their vocabulary: --vocab N" --data raw.bin
 refuses_train "odd size" --data odd.bin --vocab 50
+refuses_train "'text' and 'raw.bin': texts and token files (.bin) cannot be mixed" --data text raw.bin
+refuses_train "cannot be mixed" --data text --val-data raw.bin
+refuses_train "'nowhere' does not exist" --data text --data nowhere
+refuses_train "'nowhere' does not exist" --data text --val-data nowhere
+refuses_train "contradicts val-data" --data text --val-data text --val-fraction 0.2
+refuses_train "val-fraction = 1" --val-fraction 1
+refuses_train "unexpected word 'short'" --steps 3 short
 echo "data that cannot be trained on"
 
 refuses_train "not divisible by heads = 3" --embd 16 --heads 3
@@ -131,4 +138,23 @@ refuses run "--data is missing" eval --model run
 refuses run "--model is missing" sample
 refuses run "data file 'text'" eval --model run --data text
 refuses run "has token id 99" eval --model run --data raw.bin
+printf '{"format": "other"}' >raw.bin.tokenizer.json
+refuses_train "raw.bin.tokenizer.json': not a tokenizer of minim" --data raw.bin --vocab 100
+refuses run "raw.bin.tokenizer.json" data raw.bin
+rm raw.bin.tokenizer.json
+succeeds data text --to text.bin
+refuses_train "has 17 tokens, not 14" --data text.bin --vocab 14
+head -c 100 /dev/zero >plain.bin
+refuses_train "different tokenizers" --data text.bin plain.bin
+refuses_train "is for texts, but 'text.bin' is a token file" --data text.bin --tokenizer char
+refuses_train "tokenizer = bpe (--tokenizer): expected one of auto, char, byte, or a file named *.model" \
+  --data text --tokenizer bpe
+refuses_train "--tokenizer 'no.model': tokenizer file 'no.model' does not exist" --data text --tokenizer no.model
+refuses run "made with another tokenizer" eval --model run --data text.bin
+refuses run "no file is given" data
+refuses run "'nowhere' does not exist" data nowhere
+refuses text.bin "is one of the files that are read" data text.bin --to text.bin
+refuses run "ends in .bin" data text --to run/text
+refuses run "'nowhere/x.bin' cannot be written" data text --to nowhere/x.bin
+refuses run "unknown flag --tto; did you mean --to?" data text --tto x.bin
 echo "models, prompts and texts that do not fit"

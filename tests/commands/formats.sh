@@ -79,13 +79,43 @@ used raw raw.bin "1 4 9"
 same_bytes llmc/checkpoint/optimizer.safetensors raw/checkpoint/optimizer.safetensors
 echo "token files with and without a header: trained, sampled, evaluated; the same weights"
 
+# The tokens and the characters of a text in a .bin: the same run, and text again from it.
+printf 'Noch ein Text: größer.\n%.0s' {1..30} >text2
+succeeds data text text2 --to texts.bin
+trained texts --data text text2
+trained from-bin --data texts.bin
+for file in model optimizer; do
+  same_bytes texts/checkpoint/$file.safetensors from-bin/checkpoint/$file.safetensors
+done
+used from-bin texts.bin "größer"
+succeeds data texts.bin --json
+sed '/"files"/,$d' stdout >of-bin.json
+succeeds data text text2 --json
+sed -i '/"files"/,$d' stdout
+for name in tokens vocabulary used smallest largest unknown_share tokenizer; do
+  [[ -n $(field $name of-bin.json) && $(field $name of-bin.json) == "$(field $name stdout)" ]] ||
+    failed "minim data: the text and the .bin differ in $name"
+done
+[[ $(field used stdout) == "$(field vocabulary stdout)" ]] || failed "a character is not used"
+succeeds data raw.bin --vocab 53
+grep -q '^largest *49$' stdout && grep -q '^dtype *uint16$' stdout || failed "minim data raw.bin"
+echo "texts turned into a token file: the same run; minim data says the same of both"
+
 # A step draws its micro-batches apart, so that the data are the same only when there is one place
 # to begin: a training split of block + 1 tokens.
 printf 'abcdefgh%.0s' 1 2 >short
-small=(--layers 1 --heads 2 --embd 16 --block 13 --steps 2 --data short)
-trained batch-4 --batch 4
-trained accum-2 --batch 2 --accum 2
+small=(--layers 1 --heads 2 --embd 16 --steps 2)
+trained batch-4 --batch 4 --data short --block 13
+trained accum-2 --batch 2 --accum 2 --data short --block 13
 close "$(field train_loss batch-4/summary.json)" "$(field train_loss accum-2/summary.json)" 1e-5 &&
   close "$(field val_loss batch-4/summary.json)" "$(field val_loss accum-2/summary.json)" 1e-5 ||
   failed "two micro-batches of 2 are not one of 4"
 echo "two micro-batches of 2 train like one of 4"
+
+# In epochs the sequences come one after another, however they are batched.
+for way in "batch-4 --batch 4" "accum-2 --batch 2 --accum 2"; do
+  trained $way --data text --block 8 --shuffle epoch
+done
+close "$(field train_loss batch-4/summary.json)" "$(field train_loss accum-2/summary.json)" 1e-5 ||
+  failed "in epochs, two micro-batches of 2 are not one of 4"
+echo "so they do on a long text that is shuffled in epochs"

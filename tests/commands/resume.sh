@@ -93,6 +93,28 @@ for precision in fp32 amp-bf16 amp-fp16 bf16-master fp16-master bf16-sr; do
   echo "$precision: the same bytes; so far $kills kills landed, $saves_hit of them in a save"
 done
 
+# Token files, read in epochs of 12 steps, with a file of its own to validate on.
+for name in one two val; do
+  for ((i = 0; i < 400; ++i)); do printf "\\x$(printf %02x $((i * i % 50 + ${#name})))\\x00"; done >$name.bin
+done
+toy=("${setting[@]}")
+setting=(--data one.bin two.bin --val-data val.bin --vocab 53 --shuffle epoch --layers 1 --heads 2
+  --embd 16 --block 16 --batch 4 --dropout 0.1 --eval-every 8 --log-every 1 --checkpoint-every 16)
+succeeds train "${setting[@]}" --steps 200 --out whole-files
+start killed-files --steps 200
+until [[ -e killed-files/log.jsonl && $(wc -l <killed-files/log.jsonl) -gt 60 ]]; do
+  kill -0 "$running" || failed "the run ended too early"
+done
+kill_now
+[[ $status -eq 137 ]] || failed "the kill came too late"
+start killed-files
+finish
+[[ $status -eq 0 ]] || failed "exit status $status of the resumed run on files"
+grep -q "resumed at step" stdout || failed "not resumed"
+same_run whole-files killed-files
+setting=("${toy[@]}")
+echo "several token files in epochs, killed and resumed: the same bytes"
+
 before=$(contents killed-fp32)
 succeeds train --resume killed-fp32
 [[ $(contents killed-fp32) == "$before" ]] || failed "resuming a finished run changed it"
