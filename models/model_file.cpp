@@ -5,6 +5,7 @@
 
 #include "minim/models/atomic_dir.h"
 #include "minim/models/manifest.h"
+#include "minim/models/reason.h"
 #include "minim/ops/call.h"
 
 namespace minim::models {
@@ -101,7 +102,7 @@ LoadedModel load_model(const std::filesystem::path& path) {
   try {
     return model_of(stored);
   } catch (const json::exception& e) {
-    fail("'", file.string(), "' has a model configuration that cannot be read: ", e.what());
+    fail("'", file.string(), "' has a model configuration that cannot be read: ", reason(e));
   } catch (const Error& e) {
     fail("'", file.string(), "': ", e.what());
   }

@@ -1,4 +1,4 @@
-// models/read_file.h -- a whole file as bytes.
+// models/read_file.h -- a whole file, or all that a pipe has, as bytes.
 #pragma once
 #include <string>
 

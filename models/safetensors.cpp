@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "minim/models/read_file.h"
+#include "minim/models/reason.h"
 
 namespace minim::models {
 namespace {
@@ -91,7 +92,7 @@ Json parse_json(std::string_view text) {
   try {
     return Json::parse(text, refuse_doubles);
   } catch (const Json::exception& e) {
-    fail("the header is not valid JSON: ", e.what());
+    fail("the header is not valid JSON: ", reason(e));
   }
 }
 
@@ -182,7 +183,7 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Blob> 
 } catch (const Error& e) {
   fail("safetensors file ", path, ": ", e.what());
 } catch (const Json::exception& e) {
-  fail("safetensors file ", path, ": a name or metadata is not UTF-8: ", e.what());
+  fail("safetensors file ", path, ": a name or metadata is not UTF-8: ", reason(e));
 }
 
 SafeTensors SafeTensors::read(const std::filesystem::path& path) {

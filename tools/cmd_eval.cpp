@@ -1,6 +1,7 @@
 // minim eval: a trained model's loss on a text.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "minim/models/read_file.h"
 #include "minim/models/token_file.h"
 #include "minim/models/toy_language.h"
+#include "minim/ops/functional.h"
 #include "minim/tools/commands.h"
 #include "minim/tools/config.h"
 #include "minim/tools/terminal.h"
@@ -142,6 +144,19 @@ void print(const Options& o, const Text& text, const models::Evaluation& e) {
                              number(e.loss - *text.floor, ".4f"));
 }
 
+/// The weights that a loss that is not finite comes from.
+std::string largest_weights(const models::Decoder& model) {
+  std::string where;
+  double most = 0;
+  for (const auto& [name, values] : model.named_parameters()) {
+    const double largest = std::max(max(values).item(), max(neg(values)).item());
+    if (std::isnan(most) || largest <= most) continue;
+    where = name;
+    most = largest;
+  }
+  return fmt::format("the weights of '{}' reach {}", where, number(most, "g"));
+}
+
 void check_required(const Options& o) {
   if (o.model.empty()) fail("--model is missing: give the --out directory of a training run");
   if (o.data.empty()) fail("--data is missing: give a text, a token file (.bin), or toy");
@@ -165,9 +180,14 @@ int cmd_eval(Args args) {
   const Text text = load_text(options, loaded.tokenizer, block);
   const amp::Precision precision =
       amp::resolve_precision(options.precision, "none", options.policy);
-  print(options, text,
-        models::evaluate(*loaded.model, text.tokens, block, options.batch, precision));
-  return 0;
+  const models::Evaluation result =
+      models::evaluate(*loaded.model, text.tokens, block, options.batch, precision);
+  print(options, text, result);
+  if (std::isfinite(result.loss)) return 0;
+  std::cout << std::flush;
+  std::cerr << "minim: error: the loss is " << number(result.loss, "g") << ": "
+            << largest_weights(*loaded.model) << '\n';
+  return 1;
 }
 
 }  // namespace minim

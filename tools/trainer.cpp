@@ -15,6 +15,7 @@
 #include "minim/ops/functional.h"
 #include "minim/optim/clip.h"
 #include "minim/optim/schedule.h"
+#include "minim/tools/signals.h"
 
 namespace minim {
 namespace {
@@ -131,12 +132,18 @@ double Trainer::micro_step(int64_t micro, double& max_logit) {
   return loss.item();
 }
 
-StepReport Trainer::step() {
+std::optional<StepReport> Trainer::step() {
   const auto& t = config_.train;
+  const auto counts = std::pair(underflow_.nonzero(), underflow_.lost());
   StepReport report;
   optimizer_->zero_grad();
-  for (int64_t micro = 0; micro < t.accum; ++micro)
+  for (int64_t micro = 0; micro < t.accum; ++micro) {
+    if (stop_requested()) {
+      underflow_.set(counts.first, counts.second);
+      return std::nullopt;
+    }
     report.loss += micro_step(micro, report.max_logit) / double(t.accum);
+  }
   scaler_.unscale(*optimizer_);
   report.grad_norm = optim::grad_norm(optimizer_->parameters());
   double clip = t.clip > 0 ? optim::clip_coefficient(report.grad_norm, t.clip)
