@@ -53,6 +53,11 @@ LoadedModel model_of(const SafeTensors& stored) {
          loaded.tokenizer.vocab(), " tokens");
   NamedTensors state;
   for (const Blob& blob : stored.blobs()) state.emplace_back(blob.name, tensor_of(blob));
+  Index values = 0;
+  for (const auto& [name, tensor] : state) values += tensor.numel();
+  if (least_parameters(config) > double(values))  // before it is built
+    fail("the configuration asks for ", least_parameters(config),
+         " parameters or more, but the file holds ", values);
   const Generator before =
       generator();  // of the program: initial values that are overwritten take none of it
   loaded.model = make_decoder(config);

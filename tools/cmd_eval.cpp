@@ -16,6 +16,7 @@
 #include "minim/ops/functional.h"
 #include "minim/tools/commands.h"
 #include "minim/tools/config.h"
+#include "minim/tools/sizes.h"
 #include "minim/tools/terminal.h"
 
 namespace minim {
@@ -86,6 +87,7 @@ struct Text {
 };
 
 models::Dataset toy_data(const Options& o) {
+  check_bytes(8 * double(o.toy_tokens), "the tokens of --toy-tokens");
   return models::toy_language(uint64_t(o.seed), o.toy_tokens);
 }
 
@@ -157,9 +159,12 @@ std::string largest_weights(const models::Decoder& model) {
   return fmt::format("the weights of '{}' reach {}", where, number(most, "g"));
 }
 
-void check_required(const Options& o) {
+void check_required(const Options& o, const Sources& sources) {
   if (o.model.empty()) fail("--model is missing: give the --out directory of a training run");
   if (o.data.empty()) fail("--data is missing: give a text, a token file (.bin), or toy");
+  for (const char* name : {"seed", "toy-tokens"})
+    if (o.data != "toy" && sources.contains(name))
+      fail("--", name, " is for the toy text, not for --data ", o.data, ": leave it out");
 }
 
 }  // namespace
@@ -170,8 +175,7 @@ int cmd_eval(Args args) {
   const auto flags =
       read_flags(settings, args, "eval", "Measures a trained model's loss on a text.");
   if (!flags) return 0;
-  assign_all(settings, std::span(&*flags, 1));
-  check_required(options);
+  check_required(options, assign_all(settings, std::span(&*flags, 1)));
   set_threads(int(options.threads));
 
   const models::LoadedModel loaded = models::load_model(options.model);
@@ -180,6 +184,9 @@ int cmd_eval(Args args) {
   const Text text = load_text(options, loaded.tokenizer, block);
   const amp::Precision precision =
       amp::resolve_precision(options.precision, "none", options.policy);
+  const double windows = std::ceil(double(text.tokens.size()) / double(block));
+  check_forward_size(loaded.model->config(), std::min(double(options.batch), windows),
+                     double(block));
   const models::Evaluation result =
       models::evaluate(*loaded.model, text.tokens, block, options.batch, precision);
   print(options, text, result);

@@ -40,7 +40,7 @@ struct TrainConfig {
   } amp;
   struct Run {
     std::string out = "out", device = "cpu";
-    std::int64_t threads = 0, log_every = 10, eval_every = 100, checkpoint_every = 0;
+    std::int64_t threads = 0, log_every = 10, eval_every = 100, checkpoint_every = 200;
     bool operator==(const Run&) const = default;
   } run;
   std::string config, resume;  // of this call only; never in a file

@@ -217,10 +217,14 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   }
   loop.validate(s);
   models::write_file_atomically(dir / "summary.json", summary_json(s));
+  const std::string lost =
+      is_half(trainer.precision().compute)
+          ? fmt::format("; {:.2f} % of gradient entries lost to 0", 100 * s.underflow_share)
+          : "";
   loop.note(fmt::format(
-      "validation loss {} over {} tokens{}; {:.0f} tokens/s; {} skipped steps; written to {}",
+      "validation loss {} over {} tokens{}; {:.0f} tokens/s; {} skipped steps{}; written to {}",
       number(s.val_loss, ".4f"), s.val_tokens, above(s.floor, s.val_loss), s.tokens_per_second,
-      s.skipped_steps, dir.string()));
+      s.skipped_steps, lost, dir.string()));
   return s;
 }
 

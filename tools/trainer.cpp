@@ -3,19 +3,22 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
-#include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "minim/amp/autocast.h"
 #include "minim/autograd/node.h"
 #include "minim/models/atomic_dir.h"
 #include "minim/models/model_file.h"
+#include "minim/models/read_file.h"
+#include "minim/models/reason.h"
 #include "minim/models/sync_file.h"
 #include "minim/models/toy_language.h"
 #include "minim/ops/functional.h"
 #include "minim/optim/clip.h"
 #include "minim/optim/schedule.h"
 #include "minim/tools/signals.h"
+#include "minim/tools/sizes.h"
 
 namespace minim {
 namespace {
@@ -26,6 +29,7 @@ using nlohmann::json;
 constexpr uint64_t kStreamsPerMicroStep = 1 << 16;  // more than a model has dropouts
 
 models::Dataset load_data(const TrainConfig::Input& in, int64_t seed) {
+  if (in.data == "toy") check_bytes(8 * double(in.toy_tokens), "the tokens of --toy-tokens");
   if (in.data == "toy") return models::toy_language(uint64_t(seed), in.toy_tokens);
   if (in.data.ends_with(".bin"))
     return models::load_tokens(in.data,
@@ -38,14 +42,16 @@ models::Dataset load_data(const TrainConfig::Input& in, int64_t seed) {
 std::unique_ptr<models::Decoder> build_model(const TrainConfig& c, int64_t vocab) {
   generator() = {uint64_t(c.train.seed), 0};
   const TrainConfig::Model& m = c.model;
-  return models::make_decoder(models::DecoderConfig{.vocab = vocab,
-                                                    .block = m.block,
-                                                    .layers = m.layers,
-                                                    .heads = m.heads,
-                                                    .embd = m.embd,
-                                                    .dropout = m.dropout,
-                                                    .bias = m.bias,
-                                                    .tied = m.tied});
+  const models::DecoderConfig sizes{.vocab = vocab,
+                                    .block = m.block,
+                                    .layers = m.layers,
+                                    .heads = m.heads,
+                                    .embd = m.embd,
+                                    .dropout = m.dropout,
+                                    .bias = m.bias,
+                                    .tied = m.tied};
+  check_training_size(sizes, double(c.train.batch));
+  return models::make_decoder(sizes);
 }
 
 /// Decay on matrices and embeddings only: norms and biases have no scale to shrink towards.
@@ -80,6 +86,27 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const TrainConfig& c, models::
     for (const auto& [name, values] : exact)
       if (name == params[i].name()) optimizer->set_master(i, values.detach());
   return optimizer;
+}
+
+/// Of all tokens, FNV-1a (as in models/manifest.cpp) over whole ids, in hex.
+std::string fingerprint(const models::Dataset& data) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const auto* part : {&data.train, &data.val})
+    for (const int32_t token : *part) hash = (hash ^ uint32_t(token)) * 0x100000001b3u;
+  return fmt::format("{:016x}", hash);
+}
+
+/// state[key], a number of at least `least`.
+double number_in(const json& state, const char* key, double least) {
+  const json& found = state.at(key);
+  const double value = found.is_number() ? found.get<double>() : NAN;
+  if (!(value >= least && std::isfinite(value)))
+    fail("its ", key, " is ", found.dump(), "; expected a number of at least ", least);
+  return value;
+}
+
+int64_t count_in(const json& state, const char* key) {
+  return int64_t(std::min(number_in(state, key, 0), 1e15));
 }
 
 double largest_magnitude(const Tensor& x) {
@@ -186,6 +213,7 @@ void Trainer::save(const fs::path& dir) const {
              {"precision", config_.amp.precision},
              {"optimizer", config_.train.optimizer},
              {"data", data_.source},
+             {"data_hash", fingerprint(data_)},
              {"vocab", data_.vocab},
              {"scaler",
               {{"scale", s.scale},
@@ -200,9 +228,11 @@ void Trainer::save(const fs::path& dir) const {
 
 void Trainer::resume(const fs::path& dir) try {
   std::optional<fs::path> at = models::newest_complete(dir / "checkpoint");
-  if (!at) fail("there is no checkpoint in '", dir.string(), "' to resume from");
+  if (!at)
+    fail("there is no checkpoint in '", dir.string(),
+         "' to resume from: a run that was killed has those of --checkpoint-every");
   models::LoadedModel loaded = models::load_model(*at);
-  json state = json::parse(std::ifstream(*at / "state.json"));
+  const json state = json::parse(models::read_file(*at / "state.json", "state"));
   std::string wrong;
   auto differ = [&](const char* what, const auto& saved, const auto& now) {
     if (saved != now)
@@ -221,6 +251,10 @@ void Trainer::resume(const fs::path& dir) try {
   differ("seed", state.at("seed").get<int64_t>(), config_.train.seed);
   if (!(loaded.tokenizer == data_.tokenizer))
     wrong += "\n  the tokenizer: its vocabulary is another one";
+  const std::string hash = fingerprint(data_);
+  if (state.value("data_hash", hash) != hash)
+    wrong += fmt::format("\n  the data: tokens of {} in the checkpoint, others of {} now",
+                         state.at("data").get<std::string>(), data_.source);
   if (!wrong.empty()) fail("'", dir.string(), "' cannot be resumed with these settings:", wrong);
   model_->load_state_dict(loaded.model->state_dict());
   models::SafeTensors stored = models::SafeTensors::read(*at / "optimizer.safetensors");
@@ -229,14 +263,17 @@ void Trainer::resume(const fs::path& dir) try {
     tensors.emplace_back(blob.name, models::tensor_of(blob));
   optimizer_->load_state(tensors);
   const json& scaler = state.at("scaler");
+  number_in(scaler, "scale", std::numeric_limits<float>::denorm_min());
+  count_in(scaler, "growth_tracker"), count_in(scaler, "skips_at_floor");
   scaler_.load_state({scaler.at("scale"), scaler.at("growth_tracker"), scaler.at("skips_at_floor"),
                       scaler.at("seen"), scaler.at("recent")});
   underflow_.set(state.at("underflow")[0], state.at("underflow")[1]);
-  step_ = state.at("step");
-  skipped_ = state.at("skipped");
+  step_ = count_in(state, "step");
+  skipped_ = std::min(count_in(state, "skipped"), step_);
   loss_ = state.at("loss").is_null() ? NAN : state.at("loss").get<double>();  // JSON has no NaN
 } catch (const json::exception& e) {
-  fail("the checkpoint in '", dir.string(), "' has a state.json that cannot be read: ", e.what());
+  fail("the checkpoint in '", dir.string(),
+       "' has a state.json that cannot be read: ", models::reason(e));
 }
 
 }  // namespace minim
