@@ -1,5 +1,5 @@
-// ops/op_struct.h -- what the struct of an op (one file each) may say about it, and the base
-// classes of the simple kinds. ops/row.h reads these members and fills the rest with defaults.
+// ops/op_struct.h -- what the struct of an op (one file each) may say about it. Unary, the
+// base of an op on one scalar, is in core/loops.h; that of the comparisons is here. ops/row.h reads these members and fills the rest with defaults.
 #pragma once
 #include <array>
 #include <vector>
