@@ -62,7 +62,7 @@ void compare_gradients(const Trial& trial, const Outcome& got, const Jacobian& s
                                "] of shape ", to_string(got.grads[k].shape()), ": backward says ",
                                brief(analytic[i]), ", finite differences ", brief(numeric),
                                " (cotangent ", listed(slopes.cotangent), ", ratio ",
-                               brief(analytic[i] / numeric), others(trial)));
+                               brief(analytic[i] / numeric), others(trial), ")"));
     }
   }
 }
