@@ -1,5 +1,7 @@
 #include "minim/core/allocator.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -97,6 +99,8 @@ MemoryStats stats() {
   std::lock_guard lock(c.mutex);
   return c.stats;
 }
+
+size_t physical() { return size_t(::sysconf(_SC_PHYS_PAGES)) * size_t(::sysconf(_SC_PAGE_SIZE)); }
 
 void reset_peak() {
   Cache& c = cache();

@@ -38,6 +38,8 @@ namespace memory {
 void* allocate(size_t bytes, Device device, MemoryKind kind);
 void release(void* p, size_t bytes, Device device, MemoryKind kind) noexcept;
 MemoryStats stats();
+/// Bytes that this machine has.
+size_t physical();
 void reset_peak();
 /// Gives cached blocks back to the system.
 void empty_cache();

@@ -91,6 +91,14 @@ constexpr decltype(auto) visit(DType d, F&& f) {
   return f(Tag<double>{});
 }
 
+/// The dtype whose elements are of type T: visit() turned round.
+template <class T>
+constexpr DType dtype_of() {
+  for (size_t d = 0; d < kDTypes; ++d)
+    if (visit(DType(d), []<class U>(Tag<U>) { return std::is_same_v<U, T>; })) return DType(d);
+  fail("no dtype has elements of this C++ type");
+}
+
 /// The type kernels compute in: f64 for f64, fp32 for every other floating dtype, i64 for integers
 /// and bool.
 enum class Compute : uint8_t { f32, f64, i64 };

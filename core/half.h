@@ -1,8 +1,7 @@
 // core/half.h -- f16 (IEEE 754 binary16) and bf16 as storage types. They have no arithmetic: they
 // widen to float by themselves and come back only by an explicit, correctly rounded conversion, so
-// no op can compute in 16 bits by accident
-// (`f16 z = x + y` does not compile). Rounding is to nearest, ties to even, once, from float and
-// from double alike.
+// no op can compute in 16 bits by accident (`f16 z = x + y` does not compile). Rounding is to
+// nearest, ties to even, once, from float and from double alike.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -58,9 +57,13 @@ struct f16 {
     uint32_t x = bits<uint32_t>(f), sign = (x >> 16) & 0x8000u;
     x &= 0x7fffffffu;
     if (x > 0x7f800000u) return uint16_t(sign | 0x7e00u | ((x >> 13) & 0x3ffu));  // NaN stays NaN
-    if (x >= 0x47800000u) return uint16_t(sign | 0x7c00u);
-    if (x < 0x38800000u)  // subnormal: adding 0.5 leaves the rounded significand in the low bits
+    if (x >= 0x47800000u) return uint16_t(sign | 0x7c00u);  // from 2^16 on: inf
+    // Below 2^-14 an f16 is subnormal, a multiple of 2^-24. That is the last bit of a float in
+    // [0.5, 1), so adding 0.5 (0x3f000000) rounds there and leaves the multiple in the low bits.
+    if (x < 0x38800000u)
       return uint16_t(sign | (bits<uint32_t>(bits<float>(x) + 0.5f) - 0x3f000000u));
+    // 0xc8000000 is -112 << 23, from bias 127 to bias 15. 13 bits go: adding just below half of the
+    // last kept one, and 1 more where that is odd, carries upwards, ties to even.
     return uint16_t(sign | ((x + 0xc8000fffu + ((x >> 13) & 1u)) >> 13));
   }
 };
@@ -81,6 +84,7 @@ struct bf16 {
   MINIM_HD static constexpr uint16_t from_float(float f) {
     uint32_t x = bits<uint32_t>(f);
     if ((x & 0x7fffffffu) > 0x7f800000u) return uint16_t((x >> 16) | 0x40u);
+    // bf16 is the upper half of a float; adding to the lower one rounds as in f16 above.
     return uint16_t((x + 0x7fffu + ((x >> 16) & 1u)) >> 16);
   }
 };

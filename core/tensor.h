@@ -142,25 +142,6 @@ class Tensor {
   void backward(const Tensor& gradient, bool retain_graph = false) const;
 
  private:
-  template <class T>
-  static constexpr DType dtype_of() {
-    if constexpr (std::is_same_v<T, bool>)
-      return DType::boolean;
-    else if constexpr (std::is_same_v<T, uint8_t>)
-      return DType::u8;
-    else if constexpr (std::is_same_v<T, int32_t>)
-      return DType::i32;
-    else if constexpr (std::is_same_v<T, int64_t>)
-      return DType::i64;
-    else if constexpr (std::is_same_v<T, f16>)
-      return DType::f16;
-    else if constexpr (std::is_same_v<T, bf16>)
-      return DType::bf16;
-    else if constexpr (std::is_same_v<T, float>)
-      return DType::f32;
-    else
-      return DType::f64;
-  }
   void* advance_bytes(Index offset) const {
     return static_cast<std::byte*>(impl_->storage->data) + offset * Index(size_of(impl_->dtype));
   }

@@ -7,6 +7,7 @@
 
 #include "minim/core/error.h"
 #include "minim/models/manifest.h"
+#include "minim/models/reason.h"
 #include "minim/models/sync_file.h"
 
 namespace minim::models {
@@ -101,7 +102,7 @@ AtomicDirectory::AtomicDirectory(fs::path target, Swap swap)
     fs::remove_all(doomed(target_));
     fs::create_directories(staging_);
   } catch (const fs::filesystem_error& e) {
-    fail("checkpoint ", target_, " cannot be begun: ", e.what());
+    fail("checkpoint ", target_, " cannot be begun: ", reason(e));
   }
 }
 
@@ -120,7 +121,7 @@ void AtomicDirectory::commit() try {
     rotate_by_renames(staging_, target_, previous_);
   committed_ = true;
 } catch (const fs::filesystem_error& e) {
-  fail("checkpoint ", target_, " cannot be committed: ", e.what());
+  fail("checkpoint ", target_, " cannot be committed: ", reason(e));
 }
 
 std::optional<fs::path> newest_complete(const fs::path& target, std::string* passed_over) {

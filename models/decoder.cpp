@@ -37,6 +37,11 @@ Family family_named(std::string_view name) {
   fail("there is no model '", name, "'; known: gpt llama");
 }
 
+double least_parameters(const DecoderConfig& c) {
+  const auto embd = double(c.embd);
+  return double(c.vocab) * embd + double(c.layers) * 4 * embd * embd;
+}
+
 std::unique_ptr<Decoder> make_decoder(const DecoderConfig& config) {
   return kFamilies[size_t(config.family)].make(config);
 }

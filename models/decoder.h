@@ -65,6 +65,9 @@ class Decoder : public Module {
   std::optional<Linear> head_;
 };
 
+/// A lower bound that every family keeps: the embedding, and four square matrices in each layer.
+double least_parameters(const DecoderConfig& config);
+
 /// The model of config.family, initialised from the thread's generator.
 std::unique_ptr<Decoder> make_decoder(const DecoderConfig& config);
 

@@ -8,6 +8,7 @@
 
 #include "minim/core/error.h"
 #include "minim/models/read_file.h"
+#include "minim/models/reason.h"
 #include "minim/models/sync_file.h"
 
 namespace minim::models {
@@ -81,9 +82,9 @@ void verify_manifest(const fs::path& dir) try {
 } catch (const Error& e) {
   fail("checkpoint ", dir, ": ", e.what());
 } catch (const Json::exception& e) {
-  fail("checkpoint ", dir, ": its ", kManifestName, " is damaged: ", e.what());
+  fail("checkpoint ", dir, ": its ", kManifestName, " is damaged: ", reason(e));
 } catch (const fs::filesystem_error& e) {
-  fail("checkpoint ", dir, ": ", e.what());
+  fail("checkpoint ", dir, ": ", reason(e));
 }
 
 }  // namespace minim::models

@@ -5,6 +5,7 @@
 
 #include "minim/models/atomic_dir.h"
 #include "minim/models/manifest.h"
+#include "minim/models/reason.h"
 #include "minim/ops/call.h"
 
 namespace minim::models {
@@ -62,6 +63,11 @@ LoadedModel model_of(const SafeTensors& stored) {
          loaded.tokenizer.vocab(), " tokens");
   NamedTensors state;
   for (const Blob& blob : stored.blobs()) state.emplace_back(blob.name, tensor_of(blob));
+  Index values = 0;
+  for (const auto& [name, tensor] : state) values += tensor.numel();
+  if (least_parameters(config) > double(values))  // before it is built
+    fail("the configuration asks for ", least_parameters(config),
+         " parameters or more, but the file holds ", values);
   const Generator before =
       generator();  // of the program: initial values that are overwritten take none of it
   loaded.model = make_decoder(config);
@@ -111,7 +117,7 @@ LoadedModel load_model(const std::filesystem::path& path) {
   try {
     return model_of(stored);
   } catch (const json::exception& e) {
-    fail("'", file.string(), "' has a model configuration that cannot be read: ", e.what());
+    fail("'", file.string(), "' has a model configuration that cannot be read: ", reason(e));
   } catch (const Error& e) {
     fail("'", file.string(), "': ", e.what());
   }

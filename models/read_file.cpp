@@ -1,30 +1,52 @@
 #include "minim/models/read_file.h"
 
+#include <array>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
+#include "minim/core/allocator.h"
 #include "minim/core/error.h"
 
 namespace minim::models {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what, const std::string& path, const std::string& why) {
+  fail(what, " file '", path, "' ", why);
+}
+
+size_t size_of_file(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return 0;
+  return size_t(std::filesystem::file_size(path, ignored));
+}
+
+}  // namespace
 
 std::ifstream open_file(const std::string& path, const std::string& what, size_t& size) {
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) fail(what, " file '", path, "' does not exist");
   if (std::filesystem::is_directory(path, ignored))
-    fail(what, " file '", path, "' is a directory: give a file in it");
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  const std::streamoff end = file ? std::streamoff(file.tellg()) : -1;
-  if (end < 0) fail(what, " file '", path, "' cannot be opened: check its permissions");
-  file.seekg(0);
-  size = size_t(end);
+    refuse(what, path, "is a directory: give a file in it");
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file && errno == ENOENT) refuse(what, path, "does not exist");
+  if (!file) refuse(what, path, std::string("cannot be opened: ") + std::strerror(errno));
+  size = size_of_file(path);
   return file;
 }
 
 std::string read_file(const std::string& path, const std::string& what) {
   size_t size = 0;
   std::ifstream file = open_file(path, what, size);
-  std::string bytes(size, '\0');
-  if (!file.read(bytes.data(), std::streamsize(size)))
-    fail(what, " file '", path, "' cannot be read");
+  std::string bytes;
+  bytes.reserve(size);
+  std::array<char, 1 << 16> chunk;  // a pipe has no size
+  while (file.read(chunk.data(), chunk.size()) || file.gcount() > 0) {
+    bytes.append(chunk.data(), size_t(file.gcount()));
+    if (bytes.size() > memory::physical() / 4)  // its tokens take four times as many
+      refuse(what, path, "has more bytes than this machine can hold: give a part of it");
+  }
+  if (file.bad()) refuse(what, path, std::string("cannot be read: ") + std::strerror(errno));
   return bytes;
 }
 

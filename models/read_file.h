@@ -1,4 +1,4 @@
-// models/read_file.h -- a file's bytes: all of them, or as a stream.
+// models/read_file.h -- a whole file, or all that a pipe has, as bytes.
 #pragma once
 #include <fstream>
 #include <string>
@@ -6,7 +6,8 @@
 namespace minim::models {
 
 /// At its beginning. @param what the file is for, for the message: "data", "tokenizer" ... @param
-/// size is set to its bytes. Throws Error when it is missing, not a file, or cannot be opened.
+/// size is set to its bytes, or 0 for a pipe. Throws Error when it is missing, not a file, or
+/// cannot be opened.
 std::ifstream open_file(const std::string& path, const std::string& what, size_t& size);
 
 /// The whole file. Throws Error as open_file does, and when it cannot be read.

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "minim/models/read_file.h"
+#include "minim/models/reason.h"
 
 namespace minim::models {
 namespace {
@@ -21,6 +22,7 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 using Json = nlohmann::ordered_json;
 constexpr const char* kMetadataKey = "__metadata__";
 constexpr uint64_t kMaxHeader = 100'000'000;  // the reference implementation's limit
+constexpr int kMaxDepth = 3;                  // of the numbers in {"name": {"shape": [...]}}
 constexpr size_t kLengthField = sizeof(uint64_t);
 
 constexpr std::array<const char*, kDTypes> kFormatNames{"BOOL", "U8",  "I32", "I64",     "F16",
@@ -81,6 +83,7 @@ Json parse_json(std::string_view text) {
   std::set<std::string> seen;
   std::string outer;
   auto refuse_doubles = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (depth > kMaxDepth) fail("the header is nested deeper than the format knows");
     if (event != Json::parse_event_t::key || depth > 2) return true;
     const auto key = value.get<std::string>();
     if (depth == 1) outer = key;
@@ -91,7 +94,7 @@ Json parse_json(std::string_view text) {
   try {
     return Json::parse(text, refuse_doubles);
   } catch (const Json::exception& e) {
-    fail("the header is not valid JSON: ", e.what());
+    fail("the header is not valid JSON: ", reason(e));
   }
 }
 
@@ -182,7 +185,7 @@ void write_safetensors(const std::filesystem::path& path, std::span<const Blob> 
 } catch (const Error& e) {
   fail("safetensors file ", path, ": ", e.what());
 } catch (const Json::exception& e) {
-  fail("safetensors file ", path, ": a name or metadata is not UTF-8: ", e.what());
+  fail("safetensors file ", path, ": a name or metadata is not UTF-8: ", reason(e));
 }
 
 SafeTensors SafeTensors::read(const std::filesystem::path& path) {

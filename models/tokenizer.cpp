@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "minim/core/error.h"
+#include "minim/models/reason.h"
 #include "minim/models/utf8.h"
 
 namespace minim::models {
@@ -172,7 +173,7 @@ Tokenizer Tokenizer::from_json(const std::string& text) {
     return t;
   } catch (const std::exception& error) {
     fail("not a tokenizer of minim (expected a JSON object with format \"", kFormat,
-         "\", kind, vocab): ", error.what());
+         "\", kind, vocab): ", reason(error));
   }
 }
 

@@ -1,5 +1,5 @@
-// ops/op_struct.h -- what the struct of an op (one file each) may say about it, and the base
-// classes of the simple kinds. ops/row.h reads these members and fills the rest with defaults.
+// ops/op_struct.h -- what an op's struct (one file each) may say about it; ops/row.h reads that and
+// fills the rest with defaults. Unary, the base of ops on one scalar, is in core/loops.h.
 #pragma once
 #include <array>
 #include <vector>

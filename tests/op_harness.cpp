@@ -169,7 +169,7 @@ Findings check_saves(const OpRow& row) {
   if (!row.differentiable()) return findings;
   OpRow greedy = row;
   greedy.saves = {~0u, ~0u};
-  uint32_t unused_in = row.saves.inputs, unused_out = row.saves.outputs;
+  Saves read;  // by any example's backward
   for (const Trial& trial : trials(row)) {
     auto gradients = [&](const OpRow& r, Saves poisoned) {
       std::vector<Tensor> xs = trial.operands(DType::f32, true);
@@ -181,29 +181,37 @@ Findings check_saves(const OpRow& row) {
       });
     };
     Outcome want = gradients(greedy, {0, 0});
+    auto matters = [&](Saves one) {
+      Findings changed;
+      compare_bits("", gradients(greedy, one), want, 0, changed);
+      return !changed.empty();
+    };
+    for (uint32_t k = 0; k < kMaxOperands; ++k) {
+      if (k < trial.row.operands.size() && trial.given(k) && matters({1u << k, 0}))
+        read.inputs |= 1u << k;
+      if (k < uint32_t(row.outputs) && matters({0, 1u << k})) read.outputs |= 1u << k;
+    }
     Saves others{~row.saves.inputs, ~row.saves.outputs};
     if (row.view)
       others = {0,
                 0};  // operand and result are the same bytes; nothing of them may be saved or read
     compare_bits(trial.name() + ", what is not saved overwritten", gradients(row, others), want, 0,
                  findings);
-    auto matters = [&](Saves one) {
-      Findings changed;
-      compare_bits("", gradients(row, one), want, 0, changed);
-      return !changed.empty();
-    };
+  }
+  auto compare = [&](const char* list, uint32_t saved, uint32_t needed, auto name) {
     for (uint32_t k = 0; k < kMaxOperands; ++k) {
-      if (unused_in >> k & 1 && matters({1u << k, 0})) unused_in &= ~(1u << k);
-      if (unused_out >> k & 1 && matters({0, 1u << k})) unused_out &= ~(1u << k);
+      if (saved >> k & ~(needed >> k) & 1)
+        findings.push_back(
+            say(row.name, ": ", name(k), " is saved, but backward does not read it"));
+      if (needed >> k & ~(saved >> k) & 1)
+        findings.insert(findings.begin(),
+                        say(row.name, ": backward reads ", name(k),
+                            ", which it does not save: add bit ", k, " to Saves::", list));
     }
-  }
-  for (uint32_t k = 0; k < kMaxOperands; ++k) {
-    if (unused_in >> k & 1)
-      findings.push_back(
-          say(row.name, ": operand ", k, " is saved, but backward does not read it"));
-    if (unused_out >> k & 1)
-      findings.push_back(say(row.name, ": result ", k, " is saved, but backward does not read it"));
-  }
+  };
+  compare("inputs", row.saves.inputs, read.inputs,
+          [&](uint32_t k) { return say("operand ", k, " (", row.operands[k].name, ")"); });
+  compare("outputs", row.saves.outputs, read.outputs, [](uint32_t k) { return say("result ", k); });
   return findings;
 }
 

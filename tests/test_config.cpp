@@ -147,14 +147,16 @@ TEST_CASE("a list takes every word and every repeat of one layer, and none of th
 
 TEST_CASE("resume reads the run's own config.toml and goes on in its directory") {
   const TempDir dir;
-  dir.write("config.toml", "[run]\nout = \"somewhere\"\n[train]\nsteps = 9\n");
+  dir.write("config.toml", to_toml(plan({"--out", "somewhere", "--steps", "9"})));
   const TrainPlan p = plan({"--resume", dir.path.string()});
   CHECK(p.config.train.steps == 9);
   CHECK(p.config.run.out == dir.path.string());
   CHECK(source_of(p.sources, "out") == "--resume");
   CHECK(plan({"--resume", dir.path.string(), "--out", "x"}).config.run.out == "x");
   CHECK(says(error_of({"--resume", (dir.path / "no").string()}), {"no/config.toml"}));
-  CHECK(says(error_of({"--config", dir.path.string()}), {"cannot read", dir.path.string()}));
+  CHECK(says(error_of({"--config", dir.path.string()}), {"is a directory", dir.path.string()}));
+  dir.write("config.toml", "[train]\nsteps = 9\n");
+  CHECK(says(error_of({"--resume", dir.path.string()}), {"lacks input.data"}));
 }
 
 TEST_CASE("an unknown flag or key is an error with the nearest name") {

@@ -12,29 +12,39 @@ using namespace minim::test;
 
 namespace {
 
-void expect_none(const Findings& findings) {
+/// `line`: of the row in the table.
+void expect_none(const Findings& findings, int line = 0) {
+  const std::string row = line ? "ops/ops.def:" + std::to_string(line) + " " : "";
   constexpr size_t kShown = 10;
-  for (size_t i = 0; i < std::min(kShown, findings.size()); ++i) FAIL_CHECK(findings[i]);
+  for (size_t i = 0; i < std::min(kShown, findings.size()); ++i) FAIL_CHECK(row, findings[i]);
   if (findings.size() > kShown) FAIL_CHECK("... and ", findings.size() - kShown, " more");
   CHECK(findings.empty());
 }
 
 }  // namespace
 
-#define OP(name, ...)                                                                              \
-  TEST_CASE("op " #name ": gradient matches finite differences (f64)") {                           \
-    expect_none(check_gradients(Op::name));                                                        \
-  }                                                                                                \
-  TEST_CASE("op " #name ": every dtype is the f64 result rounded once") {                          \
-    expect_none(check_dtypes(Op::name));                                                           \
-  }                                                                                                \
-  TEST_CASE("op " #name ": autocast follows the row") { expect_none(check_autocast(Op::name)); }   \
-  TEST_CASE("op " #name ": strides do not change a bit") { expect_none(check_layouts(Op::name)); } \
-  TEST_CASE("op " #name ": backward reads what it saves, all of it and nothing else") {            \
-    expect_none(check_saves(Op::name));                                                            \
-  }                                                                                                \
-  TEST_CASE("op " #name ": threads do not change a bit") { expect_none(check_threads(Op::name)); } \
-  TEST_CASE("op " #name ": the row says what it must") { expect_none(check_description(Op::name)); }
+#define OP(name, ...)                                                                   \
+  TEST_CASE("op " #name ": gradient matches finite differences (f64)") {                \
+    expect_none(check_gradients(Op::name), __LINE__);                                   \
+  }                                                                                     \
+  TEST_CASE("op " #name ": every dtype is the f64 result rounded once") {               \
+    expect_none(check_dtypes(Op::name), __LINE__);                                      \
+  }                                                                                     \
+  TEST_CASE("op " #name ": autocast follows the row") {                                 \
+    expect_none(check_autocast(Op::name), __LINE__);                                    \
+  }                                                                                     \
+  TEST_CASE("op " #name ": strides do not change a bit") {                              \
+    expect_none(check_layouts(Op::name), __LINE__);                                     \
+  }                                                                                     \
+  TEST_CASE("op " #name ": backward reads what it saves, all of it and nothing else") { \
+    expect_none(check_saves(Op::name), __LINE__);                                       \
+  }                                                                                     \
+  TEST_CASE("op " #name ": threads do not change a bit") {                              \
+    expect_none(check_threads(Op::name), __LINE__);                                     \
+  }                                                                                     \
+  TEST_CASE("op " #name ": the row says what it must") {                                \
+    expect_none(check_description(Op::name), __LINE__);                                 \
+  }
 #include "minim/ops/ops.def"
 #undef OP
 
@@ -87,12 +97,20 @@ TEST_CASE("harness: a right row has no findings") {
 
 TEST_CASE("harness: a slope one percent off is caught") {
   static constexpr OpRow row = row_of<SteepSquare>("steep_square");
-  CHECK_FALSE(check_gradients(row).empty());
+  const Findings found = check_gradients(row);
+  REQUIRE_FALSE(found.empty());
+  CHECK(found[0].starts_with("steep_square: d x[0] of shape "));
+  CHECK(found[0].find(": backward says ") != std::string::npos);
+  CHECK(found[0].find(", ratio 1.01)") != std::string::npos);
 }
 
 TEST_CASE("harness: reading an unsaved operand is caught") {
   static constexpr OpRow row = row_of<ForgetfulSquare>("forgetful_square");
-  CHECK_FALSE(check_saves(row).empty());
+  const Findings found = check_saves(row);
+  REQUIRE_FALSE(found.empty());
+  CHECK(found[0] ==
+        "forgetful_square: backward reads operand 0 (x), which it does not save: add bit 0 to "
+        "Saves::inputs");
 }
 
 TEST_CASE("harness: saving what backward does not read is caught") {

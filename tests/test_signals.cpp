@@ -10,7 +10,7 @@
 using namespace minim;
 
 TEST_CASE("the first signal asks for an end, the second one brings it") {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const pid_t child = fork();
     REQUIRE(child >= 0);
     if (child == 0) {

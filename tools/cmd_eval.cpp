@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -11,8 +12,10 @@
 #include "minim/models/language_model.h"
 #include "minim/models/model_file.h"
 #include "minim/models/toy_language.h"
+#include "minim/ops/functional.h"
 #include "minim/tools/commands.h"
 #include "minim/tools/config.h"
+#include "minim/tools/sizes.h"
 #include "minim/tools/terminal.h"
 
 namespace minim {
@@ -91,6 +94,10 @@ struct Text {
 };
 
 bool is_toy(const Options& o) { return o.data == std::vector<std::string>{"toy"}; }
+models::Dataset toy_data(const Options& o) {
+  check_bytes(8 * double(o.toy_tokens), "the tokens of --toy-tokens");
+  return models::toy_language(uint64_t(o.seed), o.toy_tokens);
+}
 
 models::TokenArray chosen_part(models::Dataset data, const std::string& split) {
   if (split == "all") data.train.append(data.val);
@@ -139,9 +146,25 @@ void print(const Options& o, const Text& text, const models::Evaluation& e) {
                              number(e.loss - *text.floor, ".4f"));
 }
 
-void check_required(const Options& o) {
+/// The weights that a loss that is not finite comes from.
+std::string largest_weights(const models::Decoder& model) {
+  std::string where;
+  double most = 0;
+  for (const auto& [name, values] : model.named_parameters()) {
+    const double largest = std::max(max(values).item(), max(neg(values)).item());
+    if (std::isnan(most) || largest <= most) continue;
+    where = name;
+    most = largest;
+  }
+  return fmt::format("the weights of '{}' reach {}", where, number(most, "g"));
+}
+
+void check_required(const Options& o, const Sources& sources) {
   if (o.model.empty()) fail("--model is missing: give the --out directory of a training run");
   if (o.data.empty()) fail("--data is missing: give a text, a token file (.bin), or toy");
+  for (const char* name : {"seed", "toy-tokens"})
+    if (o.data != "toy" && sources.contains(name))
+      fail("--", name, " is for the toy text, not for --data ", o.data, ": leave it out");
 }
 
 }  // namespace
@@ -152,8 +175,7 @@ int cmd_eval(Args args) {
   const auto flags =
       read_flags(settings, args, "eval", "Measures a trained model's loss on a text.");
   if (!flags) return 0;
-  assign_all(settings, std::span(&*flags, 1));
-  check_required(options);
+  check_required(options, assign_all(settings, std::span(&*flags, 1)));
   set_threads(int(options.threads));
 
   const models::LoadedModel loaded = models::load_model(options.model);
@@ -162,9 +184,17 @@ int cmd_eval(Args args) {
   const Text text = load_text(options, loaded.tokenizer, block);
   const amp::Precision precision =
       amp::resolve_precision(options.precision, "none", options.policy);
-  print(options, text,
-        models::evaluate(*loaded.model, text.tokens, block, options.batch, precision));
-  return 0;
+  const double windows = std::ceil(double(text.tokens.size()) / double(block));
+  check_forward_size(loaded.model->config(), std::min(double(options.batch), windows),
+                     double(block));
+  const models::Evaluation result =
+      models::evaluate(*loaded.model, text.tokens, block, options.batch, precision);
+  print(options, text, result);
+  if (std::isfinite(result.loss)) return 0;
+  std::cout << std::flush;
+  std::cerr << "minim: error: the loss is " << number(result.loss, "g") << ": "
+            << largest_weights(*loaded.model) << '\n';
+  return 1;
 }
 
 }  // namespace minim

@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "minim/core/error.h"
+#include "minim/models/read_file.h"
 
 namespace minim {
 namespace {
@@ -14,11 +12,36 @@ bool uses_fp16(const TrainConfig& config) {
   return config.amp.precision.find("fp16") != std::string::npos;
 }
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  file.peek();  // a directory opens, but cannot be read
-  if (file.fail()) fail("cannot read the configuration '", path, "': is the name right?");
-  return {std::istreambuf_iterator<char>(file), {}};
+/// A flag that has no effect beside the other settings is a mistake of its own.
+void check_ignored(const TrainPlan& plan) {
+  const TrainConfig& c = plan.config;
+  const bool toy = c.input.data == "toy", tokens = c.input.data.ends_with(".bin");
+  struct Row {
+    const char* name;
+    bool used;
+    const char* needs;
+  };
+  const Row rows[] = {
+      {"vocab", tokens, "a token file (--data FILE.bin)"},
+      {"tokenizer", !toy && !tokens, "a text (--data FILE)"},
+      {"toy-tokens", toy, "the toy language (--data toy)"},
+      {"beta2", c.train.optimizer != "sgd", "--optimizer adamw or adam"},
+      {"eps", c.train.optimizer != "sgd", "--optimizer adamw or adam"},
+      {"min-lr", c.train.schedule != "constant", "--schedule cosine or linear"},
+  };
+  for (const Row& row : rows)
+    if (!row.used && source_of(plan.sources, row.name).starts_with("--"))
+      fail("--", row.name, " has no effect here: it is for ", row.needs, "; leave it out");
+}
+
+/// A run's own config.toml has every setting; one that was emptied or cut would resume with
+/// defaults.
+void check_whole(const Layer& found, const std::string& file) {
+  for (const char* name : {"input.data", "model.layers", "train.steps", "run.checkpoint-every"})
+    if (given(found, name).empty())
+      fail("'", file, "' lacks ", name,
+           ": it was cut or edited; put it back, or name a whole file "
+           "with --config");
 }
 
 }  // namespace
@@ -67,15 +90,19 @@ std::optional<TrainPlan> plan_training(Args args) {
   if (!flags) return std::nullopt;
   const std::string resume = given(*flags, "resume");
   std::string file = given(*flags, "config");
-  if (file.empty() && !resume.empty()) file = resume + "/config.toml";
+  const bool of_run = file.empty() && !resume.empty();
+  if (of_run) file = resume + "/config.toml";
   if (!resume.empty() && given(*flags, "out").empty())
     flags->push_back({"out", resume, "--resume"});
 
   std::vector<Layer> layers;
-  if (!file.empty()) layers.push_back(read_toml(settings, read_file(file), file));
+  if (!file.empty())
+    layers.push_back(read_toml(settings, models::read_file(file, "configuration"), file));
+  if (of_run) check_whole(layers[0], file);
   layers.push_back(std::move(*flags));
   plan.sources = assign_all(settings, layers);
   check_contradictions(plan);
+  check_ignored(plan);
   return plan;
 }
 

@@ -46,7 +46,7 @@ struct TrainConfig {
   } amp;
   struct Run {
     std::string out = "out", device = "cpu";
-    std::int64_t threads = 0, log_every = 10, eval_every = 100, checkpoint_every = 0;
+    std::int64_t threads = 0, log_every = 10, eval_every = 100, checkpoint_every = 200;
     bool grad_stats = false;
     bool checkpoint_activations = false, anomaly = false;
     bool operator==(const Run&) const = default;

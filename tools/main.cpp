@@ -1,5 +1,6 @@
 // tools/main.cpp -- the command `minim`: finds the subcommand, and turns an Error into one message
 // and exit status 2.
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "minim/core/error.h"
+#include "minim/models/reason.h"
 #include "minim/tools/commands.h"
 #include "minim/tools/nearest.h"
 
@@ -86,17 +88,34 @@ int report(std::string_view message, int status) {
   return status;
 }
 
+constexpr std::string_view kNoMemory =
+    "error: out of memory: take a smaller model, batch, block or text";
+
+/// A file that is opened later must not become the standard output because that was closed.
+void open_standard_files() {
+  for (int file = 0; file <= 2; ++file)
+    if (::fcntl(file, F_GETFD) == -1 && ::open("/dev/null", O_RDWR) == -1) return;
+}
+
 }  // namespace
 }  // namespace minim
 
 int main(int argc, char** argv) try {
-  return minim::dispatch({argv + 1, argv + argc});
+  minim::open_standard_files();
+  int status = minim::dispatch({argv + 1, argv + argc});
+  if (!std::cout.flush() && status == 0)
+    status = minim::report("error: standard output could not be written: is its disk full?", 1);
+  return status;
 } catch (const minim::Error& error) {
   return minim::report(std::string("error: ") + error.what(), 2);
 } catch (const std::filesystem::filesystem_error& error) {
-  return minim::report(std::string("error: ") + error.what(), 2);
+  return minim::report(
+      "error: " + minim::models::reason(error) + ": give another path, or change its permissions",
+      2);
 } catch (const std::bad_alloc&) {
-  return minim::report("error: out of memory: take a smaller model, batch or block", 2);
+  return minim::report(minim::kNoMemory, 2);
+} catch (const std::length_error&) {
+  return minim::report(minim::kNoMemory, 2);
 } catch (const std::exception& error) {
   return minim::report(std::string("internal error: ") + error.what(), 1);
 }

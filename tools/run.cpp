@@ -16,6 +16,7 @@
 #include "minim/models/run_log.h"
 #include "minim/models/sync_file.h"
 #include "minim/optim/gradient_statistics.h"
+#include "minim/tools/run_dir.h"
 #include "minim/tools/signals.h"
 #include "minim/tools/trainer.h"
 
@@ -27,22 +28,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-size_t peak_resident_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return size_t(usage.ru_maxrss) * 1024;
-}
-
-/// A run that is there already keeps its files: its directory gets the first free number.
-void move_aside(const fs::path& dir, std::ostream& out) {
-  if (!fs::exists(dir / "config.toml") && !fs::exists(dir / "checkpoint")) return;
-  int n = 1;
-  while (fs::exists(dir.string() + "." + std::to_string(n))) ++n;
-  fs::path aside = dir.string() + "." + std::to_string(n);
-  fs::rename(dir, aside);
-  out << fmt::format("{} held a run already; it is now {}\n", dir.string(), aside.string());
 }
 
 /// Whether the run there got to its last step and wrote how it ended.
@@ -99,10 +84,96 @@ std::string summary_json(const Summary& s) {
   return j.dump(2) + "\n";
 }
 
-std::string loss_text(double loss, std::optional<double> floor) {
-  return number(loss, ".4f") +
-         (floor ? " (" + number(loss - *floor, ".4f") + " above the floor)" : "");
+/// " (0.1234 above the floor)" where the floor is known.
+std::string above(const std::optional<double>& floor, double loss) {
+  return floor ? fmt::format(" ({} above the floor)", number(loss - *floor, ".4f")) : "";
 }
+
+/// The loop around Trainer: log, live line, validations and checkpoints.
+class Loop {
+ public:
+  Loop(const TrainConfig& config, Trainer& trainer, const fs::path& dir, std::ostream& out,
+       int64_t saved)
+      : config_(config),
+        trainer_(trainer),
+        dir_(dir),
+        out_(out),
+        log_(dir / "log.jsonl"),
+        progress_(out, is_terminal(STDOUT_FILENO) && &out == &std::cout, config.run.log_every),
+        first_(trainer.step_count()),
+        saved_(saved) {}
+
+  /// To the last step, a signal or the loss of `out`; then everything is saved, and so it is, as
+  /// far as possible, when a step or the log fails.
+  void run(Summary& s) try {
+    while (trainer_.step_count() < config_.train.steps && !stop_requested() && out_) {
+      const auto start = Clock::now();
+      std::optional<StepReport> report = trainer_.step();
+      seconds_ += seconds_since(start);
+      if (report) follow(*report, s);
+    }
+    save();
+  } catch (...) {
+    try {
+      save();
+      progress_.note(fmt::format("saved at step {}", saved_));
+    } catch (const std::exception&) {
+    }  // the first error says more
+    throw;
+  }
+
+  void validate(Summary& s) {
+    const models::Evaluation e = trainer_.evaluate();
+    s.val_loss = e.loss;
+    s.val_tokens = e.tokens;
+    log_.append({{"step", s.steps}, {"val_loss", e.loss}, {"final", true}});
+  }
+
+  void note(const std::string& text) { progress_.note(text); }
+
+ private:
+  void follow(StepReport& r, Summary& s) {
+    const int64_t done = r.step - first_;
+    s.train_loss = r.loss;
+    s.tokens_per_second = r.tokens_per_second =
+        double(done * trainer_.tokens_per_step()) / seconds_;
+    r.steps = config_.train.steps;
+    r.seconds_left = seconds_ / double(done) * double(r.steps - r.step);
+    if (!r.note.empty()) note(r.note);
+    if (std::isfinite(r.loss)) {
+      s.nonfinite_since = 0;
+    } else if (s.nonfinite_since == 0) {
+      s.nonfinite_since = r.step;
+      note(fmt::format("step {}: the loss is {}", r.step, number(r.loss, "g")));
+    }
+    progress_.report(r);
+    const bool last = r.step == r.steps;
+    const auto is_due = [&](int64_t every) { return every > 0 && r.step % every == 0; };
+    if (is_due(config_.run.log_every) || last) log_.append(record_of(r));
+    if (is_due(config_.run.eval_every) && !last) {
+      const models::Evaluation e = trainer_.evaluate();
+      log_.append({{"step", r.step}, {"val_loss", e.loss}});
+      note(fmt::format("step {}: validation loss {}{}", r.step, number(e.loss, ".4f"),
+                       above(s.floor, e.loss)));
+    }
+    if (is_due(config_.run.checkpoint_every)) save();
+  }
+
+  void save() {
+    if (saved_ == trainer_.step_count()) return;
+    trainer_.save(dir_);
+    saved_ = trainer_.step_count();
+  }
+
+  const TrainConfig& config_;
+  Trainer& trainer_;
+  fs::path dir_;
+  std::ostream& out_;
+  models::RunLog log_;
+  Progress progress_;
+  int64_t first_, saved_;
+  double seconds_ = 0;
+};
 
 }  // namespace
 
@@ -111,69 +182,41 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   device_named(c.run.device);
   set_threads(int(c.run.threads));
   memory::reset_peak();
+  RunDirectory held(c.run.out);
+  const fs::path& dir = held.path();
   Trainer trainer(c);
-  fs::path dir = c.run.out;
-  bool resumed = !c.resume.empty();
-  std::string damage = resumed ? trainer.resume(c.resume) : "";
-  Summary s{.steps = trainer.step_count(),
+  const bool resumed = !c.resume.empty();
+  if (resumed) trainer.resume(c.resume);
+  const int64_t first = trainer.step_count();
+  Summary s{.steps = first,
             .params = trainer.model().numel(),
             .train_loss = trainer.loss(),
             .floor = trainer.floor(),
             .precision = c.amp.precision};
-  bool in_place = resumed && fs::weakly_canonical(c.resume) == fs::weakly_canonical(dir);
-  if (in_place && trainer.step_count() >= c.train.steps && is_finished(dir, trainer.step_count())) {
+  std::error_code not_there;
+  const bool in_place = resumed && fs::equivalent(c.resume, dir, not_there);
+  if (first > c.train.steps)
+    fail("'", c.resume, "' has done ", first, " steps, more than steps = ", c.train.steps, " (",
+         source_of(plan.sources, "steps"), "): a larger --steps goes on");
+  if (in_place && first == c.train.steps && is_finished(dir, first)) {
     out << fmt::format("{} is finished at step {}; a larger --steps goes on\n", dir.string(),
-                       trainer.step_count());
+                       first);
     return s;
   }
-  if (!in_place) move_aside(dir, out);
-  fs::create_directories(dir);
+  if (!in_place) held.begin(c.input.data == "toy" ? "" : c.input.data, out);
   models::AtomicDirectory(dir / "checkpoint");  // what forbids a save is told before the training
   models::write_file_atomically(dir / "config.toml", to_toml(plan));
-  models::truncate_to_step(dir / "log.jsonl", trainer.step_count());
-  models::RunLog log(dir / "log.jsonl");
+  models::truncate_to_step(dir / "log.jsonl", first);
   catch_stop_signals();
 
-  out << fmt::format("{} parameters, {}, {} training and {} validation tokens of {}\n",
-                     trainer.model().numel(), amp::describe(trainer.precision()),
-                     trainer.data().train.size(), trainer.data().val.size(), trainer.data().source);
-  if (!damage.empty()) out << damage << '\n';
-  if (resumed) out << fmt::format("resumed at step {}\n", trainer.step_count());
+  out << fmt::format("{} parameters, {}, {} training and {} validation tokens of {}\n", s.params,
+                     amp::describe(trainer.precision()), trainer.data().train.size(),
+                     trainer.data().val.size(), trainer.data().source);
+  if (resumed) out << fmt::format("resumed at step {}\n", first);
   out.flush();
 
-  Progress progress(out, is_terminal(STDOUT_FILENO) && &out == &std::cout, c.run.log_every);
-  int64_t first = trainer.step_count(), saved = in_place ? first : -1;
-  double training_seconds = 0;
-  while (trainer.step_count() < c.train.steps && !stop_requested()) {
-    auto start = Clock::now();
-    StepReport report = trainer.step();
-    training_seconds += seconds_since(start);
-    int64_t done = report.step - first;
-    s.train_loss = report.loss;
-    s.tokens_per_second = report.tokens_per_second =
-        double(done * trainer.tokens_per_step()) / training_seconds;
-    report.steps = c.train.steps;
-    report.seconds_left = training_seconds / double(done) * double(c.train.steps - report.step);
-    if (!report.note.empty()) progress.note(report.note);
-    progress.report(report);
-    bool last = report.step == c.train.steps;
-    if (report.step % c.run.log_every == 0 || last) {
-      nlohmann::ordered_json record = record_of(report);
-      if (c.run.grad_stats) record["gradients"] = gradients_of(trainer.model());
-      log.append(record);
-    }
-    if (c.run.eval_every > 0 && report.step % c.run.eval_every == 0 && !last) {
-      models::Evaluation e = trainer.evaluate();
-      log.append({{"step", report.step}, {"val_loss", e.loss}});
-      progress.note(
-          fmt::format("step {}: validation loss {}", report.step, loss_text(e.loss, s.floor)));
-    }
-    if (c.run.checkpoint_every > 0 && report.step % c.run.checkpoint_every == 0) {
-      trainer.save(dir);
-      saved = report.step;
-    }
-  }
-  if (saved != trainer.step_count()) trainer.save(dir);
+  Loop loop(c, trainer, dir, out, in_place ? first : -1);
+  loop.run(s);
   s.finished = trainer.step_count() >= c.train.steps;
   s.steps = trainer.step_count();
   s.skipped_steps = trainer.skipped();
@@ -182,18 +225,22 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   s.peak_bytes = memory::stats().total.peak;
   s.peak_resident_bytes = peak_resident_bytes();
   if (!s.finished) {
-    progress.note(fmt::format("stopped and saved at step {}; go on with: minim train --resume {}",
-                              s.steps, dir.string()));
+    const std::string text = fmt::format(
+        "stopped and saved at step {}; go on with: minim train --resume {}", s.steps, dir.string());
+    if (!out) std::cerr << "minim: " << text << '\n';
+    loop.note(text);
     return s;
   }
-  models::Evaluation e = trainer.evaluate();
-  s.val_loss = e.loss;
-  s.val_tokens = e.tokens;
-  log.append({{"step", s.steps}, {"val_loss", e.loss}, {"final", true}});
+  loop.validate(s);
   models::write_file_atomically(dir / "summary.json", summary_json(s));
-  progress.note(fmt::format(
-      "validation loss {} over {} tokens; {:.0f} tokens/s; {} skipped steps; written to {}",
-      loss_text(e.loss, s.floor), e.tokens, s.tokens_per_second, s.skipped_steps, dir.string()));
+  const std::string lost =
+      is_half(trainer.precision().compute)
+          ? fmt::format("; {:.2f} % of gradient entries lost to 0", 100 * s.underflow_share)
+          : "";
+  loop.note(fmt::format(
+      "validation loss {} over {} tokens{}; {:.0f} tokens/s; {} skipped steps{}; written to {}",
+      number(s.val_loss, ".4f"), s.val_tokens, above(s.floor, s.val_loss), s.tokens_per_second,
+      s.skipped_steps, lost, dir.string()));
   return s;
 }
 

@@ -15,12 +15,13 @@ struct Summary {
   size_t peak_bytes = 0;           ///< of tensors
   size_t peak_resident_bytes = 0;  ///< of the whole process
   std::string precision;
-  bool finished = true;  ///< false when a signal stopped the run, which was saved
+  int64_t nonfinite_since = 0;  ///< the step from which on no loss was finite; 0: it is finite
+  bool finished = true;         ///< false when a signal stopped the run, which was saved
 };
 
 /// Trains as planned, in plan.config.run.out: config.toml, log.jsonl, checkpoint/, summary.json. An
-/// earlier run there is moved aside, never overwritten. @throws Error for bad input, and for a run
-/// that broke, naming the cause.
+/// earlier run there is moved aside, never overwritten; see run_dir.h. @throws Error for bad input,
+/// and for a run that broke, naming the cause.
 Summary run_training(const TrainPlan& plan, std::ostream& out);
 
 }  // namespace minim

@@ -88,6 +88,8 @@ bool store(const Setting&, std::string_view text, std::vector<std::string>& valu
 }
 
 void assign(const Setting& setting, const Assignment& given) {
+  if (given.text.find('\0') != std::string::npos)
+    fail(setting.name, " (", given.source, ") holds a NUL byte, which nothing here can have");
   const auto stored = [&](auto* value) { return store(setting, given.text, *value); };
   if (std::visit(stored, setting.value)) return;
   const std::string_view meant = nearest(given.text, setting.choices);

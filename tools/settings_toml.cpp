@@ -86,7 +86,9 @@ Layer read_toml(std::span<const Setting> settings, std::string_view toml, const 
     collect(settings, toml::parse(toml), "", file, found);
   } catch (const toml::parse_error& error) {
     const toml::source_position at = error.source().begin;
-    fail(file, ":", at.line, ":", at.column, ": this is not TOML: ", error.description());
+    std::string why(error.description());
+    if (why.starts_with("Error while ")) why.erase(0, std::string_view("Error while ").size());
+    fail(file, ":", at.line, ":", at.column, ": this is not TOML: ", why);
   }
   for (const Assignment& given : found) refuse_command_line_only(settings, given);
   return found;

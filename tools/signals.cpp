@@ -7,10 +7,11 @@ namespace {
 
 volatile std::sig_atomic_t stop = 0;  // a signal handler can reach nothing but a global
 
+constexpr int kStops[] = {SIGINT, SIGTERM, SIGHUP};
+
 extern "C" void request_stop(int) {
   stop = 1;
-  std::signal(SIGINT, SIG_DFL);  // so that the next one ends the program
-  std::signal(SIGTERM, SIG_DFL);
+  for (const int signal : kStops) std::signal(signal, SIG_DFL);  // the next one ends the program
 }
 
 }  // namespace
@@ -21,8 +22,13 @@ void catch_stop_signals() {
   action.sa_handler = request_stop;
   action.sa_flags = SA_RESTART;  // a save under way is not disturbed
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : kStops) {
+    struct sigaction before {};
+    sigaction(signal, nullptr, &before);
+    if (signal == SIGHUP && before.sa_handler == SIG_IGN) continue;  // nohup
+    sigaction(signal, &action, nullptr);
+  }
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that went away shows as a failed write
 }
 
 bool stop_requested() { return stop != 0; }

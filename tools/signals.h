@@ -1,10 +1,12 @@
-// tools/signals.h -- Ctrl-C and SIGTERM ask for an orderly end; a second one ends the program at
-// once.
+// tools/signals.h -- Ctrl-C, SIGTERM and SIGHUP ask for an orderly end; a second one ends the
+// program at once.
 #pragma once
 
 namespace minim {
 
-/// From here on the first SIGINT or SIGTERM only sets the flag that stop_requested() reads.
+/// From here on the first SIGINT, SIGTERM or SIGHUP (unless it is ignored, as under nohup)
+/// only sets the flag that stop_requested() reads, and writing to a
+/// closed pipe fails instead of ending the program.
 void catch_stop_signals();
 
 bool stop_requested();

@@ -3,18 +3,22 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
-#include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "minim/amp/autocast.h"
 #include "minim/autograd/anomaly.h"
 #include "minim/models/atomic_dir.h"
 #include "minim/models/model_file.h"
+#include "minim/models/read_file.h"
+#include "minim/models/reason.h"
 #include "minim/models/sync_file.h"
 #include "minim/models/toy_language.h"
 #include "minim/ops/functional.h"
 #include "minim/optim/clip.h"
 #include "minim/optim/schedule.h"
+#include "minim/tools/signals.h"
+#include "minim/tools/sizes.h"
 
 namespace minim {
 namespace {
@@ -27,6 +31,7 @@ constexpr uint64_t kStreamsPerMicroStep = 1 << 16;  // more than a model has dro
 bool is_toy(const TrainConfig::Input& in) { return in.data == TrainConfig{}.input.data; }
 
 models::Dataset load_data(const TrainConfig::Input& in, int64_t seed) {
+  if (is_toy(in)) check_bytes(8 * double(in.toy_tokens), "the tokens of --toy-tokens");
   if (is_toy(in)) return models::toy_language(uint64_t(seed), in.toy_tokens, in.val_fraction);
   return models::load_files(
       {.train = in.data,
@@ -39,7 +44,7 @@ models::Dataset load_data(const TrainConfig::Input& in, int64_t seed) {
 std::unique_ptr<models::Decoder> build_model(const TrainConfig& c, int64_t vocab) {
   generator() = {uint64_t(c.train.seed), 0};
   const TrainConfig::Model& m = c.model;
-  return models::make_decoder(models::DecoderConfig{
+  const models::DecoderConfig sizes{
       .vocab = vocab,
       .block = m.block,
       .layers = m.layers,
@@ -51,7 +56,9 @@ std::unique_ptr<models::Decoder> build_model(const TrainConfig& c, int64_t vocab
       .family = models::family_named(m.model),
       .kv_heads = m.kv_heads,
       .attention = m.attention == "fused" ? AttentionKernel::fused : AttentionKernel::reference,
-      .checkpoint_activations = c.run.checkpoint_activations});
+      .checkpoint_activations = c.run.checkpoint_activations};
+  check_training_size(sizes, double(c.train.batch));
+  return models::make_decoder(sizes);
 }
 
 /// Decay on matrices and embeddings only: norms and biases have no scale to shrink towards. Muon
@@ -115,6 +122,32 @@ std::vector<optim::NamedState> read_state(const fs::path& file) {
   return state;
 }
 
+/// Of all tokens, FNV-1a (as in models/manifest.cpp) over whole ids, in hex.
+std::string fingerprint(const models::Dataset& data) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  std::vector<int32_t> ids;
+  for (const auto* part : {&data.train, &data.val})
+    for (size_t at = 0; at < part->size(); at += ids.size()) {
+      ids.resize(std::min<size_t>(part->size() - at, 1 << 20));
+      part->read(at, std::span<int32_t>(ids));
+      for (const int32_t token : ids) hash = (hash ^ uint32_t(token)) * 0x100000001b3u;
+    }
+  return fmt::format("{:016x}", hash);
+}
+
+/// state[key], a number of at least `least`.
+double number_in(const json& state, const char* key, double least) {
+  const json& found = state.at(key);
+  const double value = found.is_number() ? found.get<double>() : NAN;
+  if (!(value >= least && std::isfinite(value)))
+    fail("its ", key, " is ", found.dump(), "; expected a number of at least ", least);
+  return value;
+}
+
+int64_t count_in(const json& state, const char* key) {
+  return int64_t(std::min(number_in(state, key, 0), 1e15));
+}
+
 double largest_magnitude(const Tensor& x) {
   NoGrad no_recording;
   return std::max(max(x.detach()).item(), max(neg(x.detach())).item());
@@ -125,6 +158,7 @@ double largest_magnitude(const Tensor& x) {
 Trainer::Trainer(const TrainConfig& config)
     : config_(config),
       data_(load_data(config.input, config.train.seed)),
+      data_hash_(fingerprint(data_)),
       precision_(
           amp::resolve_precision(config.amp.precision, config.amp.loss_scale, config.amp.policy)),
       scaler_(precision_.scaler_config) {
@@ -176,12 +210,18 @@ double Trainer::micro_step(int64_t micro, double& max_logit) {
   return loss.item();
 }
 
-StepReport Trainer::step() {
+std::optional<StepReport> Trainer::step() {
   const auto& t = config_.train;
+  const auto counts = std::pair(underflow_.nonzero(), underflow_.lost());
   StepReport report;
   optimizer_->zero_grad();
-  for (int64_t micro = 0; micro < t.accum; ++micro)
+  for (int64_t micro = 0; micro < t.accum; ++micro) {
+    if (stop_requested()) {
+      underflow_.set(counts.first, counts.second);
+      return std::nullopt;
+    }
     report.loss += micro_step(micro, report.max_logit) / double(t.accum);
+  }
   scaler_.unscale(*optimizer_);
   report.grad_norm = optim::grad_norm(optimizer_->parameters());
   double clip = t.clip > 0 ? optim::clip_coefficient(report.grad_norm, t.clip)
@@ -233,6 +273,7 @@ void Trainer::save(const fs::path& dir) const {
              {"precision", config_.amp.precision},
              {"optimizer", config_.train.optimizer},
              {"data", data_.source},
+             {"data_hash", data_hash_},
              {"vocab", data_.vocab},
              {"scaler",
               {{"scale", s.scale},
@@ -248,9 +289,11 @@ void Trainer::save(const fs::path& dir) const {
 std::string Trainer::resume(const fs::path& dir) try {
   std::string damage;
   std::optional<fs::path> at = models::newest_complete(dir / "checkpoint", &damage);
-  if (!at) fail("there is no checkpoint in '", dir.string(), "' to resume from");
+  if (!at)
+    fail("there is no checkpoint in '", dir.string(),
+         "' to resume from: a run that was killed has those of --checkpoint-every");
   models::LoadedModel loaded = models::load_model(*at);
-  json state = json::parse(std::ifstream(*at / "state.json"));
+  const json state = json::parse(models::read_file(*at / "state.json", "state"));
   std::string wrong;
   auto differ = [&](const char* what, const auto& saved, const auto& now) {
     if (saved != now)
@@ -272,21 +315,27 @@ std::string Trainer::resume(const fs::path& dir) try {
   differ("ema", fs::exists(*at / "ema.safetensors"), ema_.has_value());
   if (!(loaded.tokenizer == data_.tokenizer))
     wrong += "\n  the tokenizer: its vocabulary is another one";
+  if (state.value("data_hash", data_hash_) != data_hash_)
+    wrong += fmt::format("\n  the data: tokens of {} in the checkpoint, others of {} now",
+                         state.at("data").get<std::string>(), data_.source);
   if (!wrong.empty()) fail("'", dir.string(), "' cannot be resumed with these settings:", wrong);
   model_->load_state_dict(loaded.model->state_dict());
   optimizer_->load_state(read_state(*at / "optimizer.safetensors"));
   if (ema_) ema_->load_state(read_state(*at / "ema.safetensors"));
   const json& scaler = state.at("scaler");
+  number_in(scaler, "scale", std::numeric_limits<float>::denorm_min());
+  count_in(scaler, "growth_tracker"), count_in(scaler, "skips_at_floor");
   scaler_.load_state({scaler.at("scale"), scaler.at("growth_tracker"), scaler.at("skips_at_floor"),
                       scaler.at("seen"), scaler.at("recent")});
   underflow_.set(state.at("underflow")[0], state.at("underflow")[1]);
-  step_ = state.at("step");
-  skipped_ = state.at("skipped");
+  step_ = count_in(state, "step");
+  skipped_ = std::min(count_in(state, "skipped"), step_);
   loss_ = state.at("loss").is_null() ? NAN : state.at("loss").get<double>();  // JSON has no NaN
   if (damage.empty()) return "";
   return fmt::format("{}; going on from {}, step {}", damage, at->string(), step_);
 } catch (const json::exception& e) {
-  fail("the checkpoint in '", dir.string(), "' has a state.json that cannot be read: ", e.what());
+  fail("the checkpoint in '", dir.string(),
+       "' has a state.json that cannot be read: ", models::reason(e));
 }
 
 }  // namespace minim

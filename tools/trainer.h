@@ -42,9 +42,10 @@ class Trainer {
   /// @throws Error when the data is too short or the model's sizes do not fit.
   explicit Trainer(const TrainConfig& config);
 
-  /// One optimizer step over accum micro-batches. @throws Error when the run is broken, naming the
+  /// One optimizer step over accum micro-batches; nullopt when a signal asked to stop among them:
+  /// it is then as if the step had not begun. @throws Error when the run is broken, naming the
   /// cause.
-  StepReport step();
+  std::optional<StepReport> step();
   models::Evaluation evaluate();  ///< of the averaged weights where they are kept
 
   /// Writes dir/checkpoint whole, or leaves the one before.
@@ -75,6 +76,7 @@ class Trainer {
 
   TrainConfig config_;
   models::Dataset data_;
+  std::string data_hash_;
   amp::Precision precision_;
   std::optional<double> floor_;
   std::unique_ptr<models::Decoder> model_;

@@ -24,6 +24,7 @@ printf '\x01\x00\x02' >odd.bin
 printf '[model]\nlayrs = 1\n' >unknown.toml
 printf '[train]\nlr = nan\n' >nan.toml
 printf '[train\n' >broken.toml
+printf '[input]\ndata = "a\\u0000b"\n' >nul.toml
 
 refuses_train "'nowhere' does not exist" --data nowhere
 refuses_train "'empty' is empty" --data empty
@@ -65,10 +66,31 @@ refuses_train "'nowhere'" --config nowhere
 refuses_train "did you mean 'layers' in [model]?" --config unknown.toml
 refuses_train "nan.toml:2" --config nan.toml
 refuses_train "this is not TOML" --config broken.toml
+refuses_train "parameters of a model" --layers 1000000000 --embd 1000000 --heads 1
+refuses_train "activations of batch 1000000000000 " --batch 1000000000000
+refuses_train "--toy-tokens need at least 8 PB" --toy-tokens 1000000000000000
+refuses_train "--vocab has no effect here" --data text --vocab 5
+refuses_train "--vocab has no effect here" --vocab 5
+refuses_train "--tokenizer has no effect here" --data raw.bin --vocab 100 --tokenizer byte
+refuses_train "--toy-tokens has no effect here" --data text --toy-tokens 50
+refuses_train "--min-lr has no effect here" --schedule constant --min-lr 1e-4
+refuses_train "NUL byte" --config nul.toml
 CUDA_VISIBLE_DEVICES='' refuses_train "--device cpu" --device cuda
 refuses new "did you mean train?" trian
 refuses short "short" train "${small[@]}" --out short
 refuses short "short" train "${small[@]}" --out short/within
+mkdir foreign && echo mine >foreign/notes.txt && echo '[other]' >foreign/config.toml
+refuses foreign "is not a run of minim" train "${small[@]}" --out foreign
+refuses foreign "is not a run of minim" train "${small[@]}" --out foreign/
+refuses run "is not a run of minim" train "${small[@]}" --out .
+cp text run
+refuses run "the data 'run/text' in it" train "${small[@]:2}" --data run/text --out run
+rm run/text
+cp -r run slash
+succeeds train "${small[@]}" --steps 2 --out slash/
+[[ -e slash.1/log.jsonl && -e slash/log.jsonl ]] || failed "slash/ is not slash"
+(cd slash && ! "$minim" train "${small[@]}" --out . 2>../stderr) && grep -q "current directory" stderr ||
+  failed "the current directory"
 echo "settings that make no sense"
 
 # Without room for the stacks of so many threads; a sanitizer's own memory would not fit either.
@@ -85,7 +107,25 @@ mkdir bare
 refuses bare "bare/config.toml" train --resume bare
 cp run/config.toml bare
 refuses bare "there is no checkpoint in 'bare' to resume from" train --resume bare
+refuses bare "--checkpoint-every" train --resume bare
 refuses run "tokenizer" train --resume run --data text
+refuses run "the data: tokens of toy language, seed 1337 in the checkpoint" \
+  train --resume run --toy-tokens 4001 --steps 12
+refuses run "more than steps = 5 (--steps)" train --resume run --steps 5
+for kept in 0 5 25; do
+  rm -rf emptied && cp -r run emptied
+  head -n $kept run/config.toml >emptied/config.toml
+  refuses emptied "lacks" train --resume emptied --steps 12
+done
+head -c 20000 /dev/zero | tr '\0' '[' >deep
+printf '\x20\x4e\0\0\0\0\0\0%s' "$(<deep)" >deep.safetensors
+refuses run "nested deeper" sample --model deep.safetensors
+for numbers in 's/"step": 8/"step": -8/' 's/"scale": 1.0/"scale": 0/' 's/"skipped": 0/"skipped": "a"/'; do
+  rm -rf edited && cp -r run edited && rm -r edited/checkpoint.prev
+  sed -i "$numbers" edited/checkpoint/state.json
+  echo '{"files":{},"format":"minim-checkpoint","version":1}' >edited/checkpoint/MANIFEST
+  refuses edited "expected a number of at least" train --resume edited --steps 12
+done
 
 # damaged NAME COMMAND...: a copy of the run in ./damaged on whose checkpoint the command worked.
 damaged() {

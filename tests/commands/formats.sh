@@ -68,6 +68,12 @@ trained byte --data text --tokenizer byte
 used byte text "мир"
 echo "a UTF-8 text by characters and by bytes: trained, sampled, evaluated"
 
+# Pipes have no size and can be read once.
+succeeds train "${small[@]}" --data <(cat text) --tokenizer char --out piped
+same_bytes char/checkpoint/model.safetensors piped/checkpoint/model.safetensors
+succeeds eval --model char --data <(cat text)
+echo "a text through a pipe"
+
 llmc >llmc.bin
 trained llmc --data llmc.bin --vocab 50
 used llmc llmc.bin "1 4 9"

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# What happens around a run: two at once, streams that are closed or full, signals, a disk that
+# refuses, a loss that is no number. Nothing is lost, and the exit status tells.
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+small=(--toy-tokens 4000 --layers 1 --heads 2 --embd 16 --block 16 --batch 4 --eval-every 0
+  --log-every 1)
+
+# start DIR FLAGS...: a run in the background, which is under way when this returns.
+start() {
+  local dir=$1
+  shift
+  "$minim" train "${small[@]}" --out "$dir" --steps 1000000 "$@" >background 2>&1 &
+  running=$!
+  until [[ -s $dir/log.jsonl ]]; do kill -0 "$running" || failed "the run ended too early"; done
+}
+finish() {
+  wait "$running" 2>/dev/null
+  status=$?
+  running=
+}
+
+start live
+refuses none "in use by process $running" train "${small[@]}" --steps 5 --out live
+refuses none "in use by process $running" train "${small[@]}" --steps 5 --out live/
+refuses none "in use by process $running" train --resume live
+[[ ! -e live.1 ]] || failed "a live run was moved aside"
+kill -9 "$running"
+finish
+succeeds train "${small[@]}" --steps 5 --out live
+[[ -e live.1/log.jsonl && ! -e live/lock ]] || failed "a dead run holds its directory"
+echo "one run at a time in a directory; a killed one holds nothing"
+
+"$minim" train "${small[@]}" --steps 5 --out closed >&- 2>stderr </dev/null || failed "closed stdout"
+[[ $(grep -vc '^{' closed/log.jsonl) -eq 0 ]] || failed "log.jsonl became the standard output"
+"$minim" info <&- >&- 2>&- || failed "everything closed"
+for words in "ops" "info" "help" "--version" "train --help" "sample --model live --count 5" \
+  "eval --model live --data toy" "train ${small[*]} --steps 5 --out full"; do
+  # shellcheck disable=SC2086
+  "$minim" $words >/dev/full 2>stderr
+  status=$?
+  [[ $status -eq 1 && $(<stderr) == *"standard output could not be written"* ]] ||
+    failed "exit status $status into a full device: $words"
+done
+echo "a closed standard output is silent, a full one an error"
+
+start hung-up
+kill -HUP "$running"
+finish
+[[ $status -eq 0 ]] || failed "exit status $status after SIGHUP"
+grep -q "stopped and saved at step" background || failed "SIGHUP did not save"
+{ "$minim" train "${small[@]}" --steps 1000000 --out piped 2>stderr; echo $? >piped-status; } |
+  head -n 3 >/dev/null
+[[ $(<piped-status) -eq 1 ]] || failed "exit status $(<piped-status) without a reader"
+grep -q "stopped and saved at step" stderr || failed "nothing was saved without a reader"
+echo "a hang-up and a reader that leaves: saved"
+
+start accumulating
+kill -9 "$running" && finish
+"$minim" train "${small[@]}" --accum 1000000000 --steps 2 --out accumulating >background 2>&1 &
+running=$!
+until [[ -s background ]] && grep -q training background; do kill -0 "$running" || failed "ended"; done
+sleep 0.3
+kill -INT "$running"
+finish
+[[ $status -eq 0 ]] || failed "exit status $status"
+grep -q "saved at step 0" background || failed "SIGINT was not seen among the micro-batches"
+echo "a signal among many micro-batches is seen"
+
+(ulimit -f 40 && trap '' XFSZ && exec "$minim" train "${small[@]}" --steps 100000 --out limited) \
+  >stdout 2>stderr
+status=$?
+[[ $status -eq 2 && $(<stderr) == *"log.jsonl"*"cannot be written"* ]] || failed "status $status"
+grep -q "saved at step" stdout || failed "nothing was saved when the log could not be written"
+succeeds sample --model limited --count 3
+echo "a log that cannot be written: saved first"
+
+run train "${small[@]}" --steps 12 --lr 1e30 --clip 0 --out broken
+[[ $status -eq 1 && $(<stderr) == *"not finite from step"* ]] || failed "status $status of a nan"
+! grep -q -e '-nan' stdout || failed "a nan has a sign"
+run eval --model broken --data toy
+[[ $status -eq 1 && $(<stderr) == *"the weights of"* ]] || failed "status $status of eval"
+! grep -q -e '-nan' stdout || failed "a nan has a sign"
+echo "a loss that is no number is an error with its first step"
