@@ -94,8 +94,9 @@ std::vector<std::string> gradcheck(const TensorFunction& fn, const std::vector<T
           std::fabs(a - numeric) <= options.atol + options.rtol * std::fabs(numeric))
         continue;
       std::ostringstream text;
-      text.precision(17);
-      text << "gradient " << k << "[" << i << "] is " << a << ", differences give " << numeric;
+      text << "d input " << k << "[" << i << "] of shape " << to_string(leaves[k].shape())
+           << ": backward says " << a << ", finite differences " << numeric << " (ratio "
+           << a / numeric << ")";
       findings.push_back(text.str());
     }
   }

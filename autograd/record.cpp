@@ -193,7 +193,7 @@ void check_gradient(const Tensor& gradient, const Tensor& x) {
          origin(x), " of shape ", x.shape(), "; it is floating and of the same shape");
 }
 
-Tensor Tensor::grad() const { return impl_->autograd ? impl_->autograd->grad : Tensor(); }
+Tensor Tensor::grad() const { return impl()->autograd ? impl()->autograd->grad : Tensor(); }
 
 void Tensor::set_grad(const Tensor& grad) const {
   if (grad.defined()) check_gradient(grad, *this);
@@ -205,6 +205,6 @@ void Tensor::set_grad(const Tensor& grad) const {
   a.scale = 1;
 }
 
-Tensor Tensor::detach() const { return as_strided(*this, shape(), strides(), impl_->offset); }
+Tensor Tensor::detach() const { return as_strided(*this, shape(), strides(), impl()->offset); }
 
 }  // namespace minim

@@ -270,7 +270,7 @@ double live_loss_scale() { return live_scale; }
 HookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> f) const {
   if (!requires_grad())
     fail("[register_hook] ", origin(*this), " does not require gradients: none will ever arrive");
-  Autograd& a = *impl_->autograd;
+  Autograd& a = *impl()->autograd;
   if (a.output < 0) return {};  // inside a checkpointed call: the replay will register it
   return (a.node ? a.node->hooks[a.output] : a.hooks).add(std::move(f));
 }
@@ -283,7 +283,7 @@ void Tensor::backward(bool retain_graph) const {
 }
 
 void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
-  if (const auto& a = impl_->autograd; a && a->gradient_of)
+  if (const auto& a = impl()->autograd; a && a->gradient_of)
     fail("[", a->gradient_of->name, "] backward() from ", origin(*this),
          ", which was computed from a gradient that the backward kernel of ", a->gradient_of->name,
          " made: kernels have no second derivative (there is no create_graph); grad().detach() is "
@@ -292,7 +292,7 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
     fail("backward() from ", origin(*this),
          ", which does not require gradients: no operand did, or it was made under NoGrad");
   check_gradient(gradient, *this);
-  Autograd& root = *impl_->autograd;
+  Autograd& root = *impl()->autograd;
   if (root.output < 0) fail("backward() inside checkpoint(): nothing is recorded there");
   NoGrad no_recording;
   MemoryScope kind(MemoryKind::gradients);

@@ -258,7 +258,7 @@ TEST_CASE("a training run with --checkpoint-activations has the same losses and 
       Trainer trainer(c);
       Values all;
       for (int i = 0; i < 4; ++i) {
-        const StepReport r = trainer.step();
+        const StepReport r = trainer.step().value();
         all.insert(all.end(), {r.loss, r.grad_norm, r.scale});
       }
       all.push_back(double(trainer.underflow().nonzero()));

@@ -38,7 +38,7 @@ TEST_CASE("S11: an f16 loss is scaled in fp32, and so is its seed") {
 }
 
 TEST_CASE(
-    "S1: unscale, then clip, leaves a small gradient alone; clip before unscale is an error") {
+    "S1: unscale, then clip, leaves a small gradient alone, and clip before unscale is an error") {
   Tensor w = tensor({0, 0}).set_requires_grad().set_name("w");
   optim::SGD opt({w}, {.lr = 1});
   GradScaler scaler;

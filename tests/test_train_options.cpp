@@ -47,7 +47,7 @@ TrainConfig small(const std::string& precision, const std::string& optimizer) {
 
 double steps(Trainer& trainer, int n) {
   double loss = 0;
-  for (int i = 0; i < n; ++i) loss = trainer.step().loss;
+  for (int i = 0; i < n; ++i) loss = trainer.step()->loss;
   return loss;
 }
 

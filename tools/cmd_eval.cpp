@@ -94,10 +94,6 @@ struct Text {
 };
 
 bool is_toy(const Options& o) { return o.data == std::vector<std::string>{"toy"}; }
-models::Dataset toy_data(const Options& o) {
-  check_bytes(8 * double(o.toy_tokens), "the tokens of --toy-tokens");
-  return models::toy_language(uint64_t(o.seed), o.toy_tokens);
-}
 
 models::TokenArray chosen_part(models::Dataset data, const std::string& split) {
   if (split == "all") data.train.append(data.val);
@@ -111,6 +107,7 @@ Text load_text(const Options& o, const models::Tokenizer& tokenizer, Index block
     const std::string source = data.source;
     return {chosen_part(std::move(data), o.split), source};
   }
+  check_bytes(8 * double(o.toy_tokens), "the tokens of --toy-tokens");
   const models::Dataset data = models::toy_language(uint64_t(o.seed), o.toy_tokens, o.val_fraction);
   const std::vector<int32_t> tokens = chosen_part(data, o.split).to_vector();
   return {tokenizer == data.tokenizer ? tokens : tokenizer.encode(data.tokenizer.decode(tokens)),
@@ -163,8 +160,8 @@ void check_required(const Options& o, const Sources& sources) {
   if (o.model.empty()) fail("--model is missing: give the --out directory of a training run");
   if (o.data.empty()) fail("--data is missing: give a text, a token file (.bin), or toy");
   for (const char* name : {"seed", "toy-tokens"})
-    if (o.data != "toy" && sources.contains(name))
-      fail("--", name, " is for the toy text, not for --data ", o.data, ": leave it out");
+    if (!is_toy(o) && sources.contains(name))
+      fail("--", name, " is for the toy text, not for --data ", o.data.front(), ": leave it out");
 }
 
 }  // namespace

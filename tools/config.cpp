@@ -15,7 +15,7 @@ bool uses_fp16(const TrainConfig& config) {
 /// A flag that has no effect beside the other settings is a mistake of its own.
 void check_ignored(const TrainPlan& plan) {
   const TrainConfig& c = plan.config;
-  const bool toy = c.input.data == "toy", tokens = c.input.data.ends_with(".bin");
+  const bool toy = c.input.is_toy(), tokens = c.input.is_tokens();
   struct Row {
     const char* name;
     bool used;
@@ -27,7 +27,11 @@ void check_ignored(const TrainPlan& plan) {
       {"toy-tokens", toy, "the toy language (--data toy)"},
       {"beta2", c.train.optimizer != "sgd", "--optimizer adamw or adam"},
       {"eps", c.train.optimizer != "sgd", "--optimizer adamw or adam"},
-      {"min-lr", c.train.schedule != "constant", "--schedule cosine or linear"},
+      {"amsgrad", c.train.optimizer.starts_with("adam"), "--optimizer adamw or adam"},
+      {"nesterov", !c.train.optimizer.starts_with("adam"), "--optimizer sgd or muon"},
+      {"decay-share", c.train.schedule == "wsd", "--schedule wsd"},
+      {"kv-heads", c.model.model == "llama", "--model llama"},
+      {"min-lr", c.train.schedule != "constant", "a --schedule that falls"},
   };
   for (const Row& row : rows)
     if (!row.used && source_of(plan.sources, row.name).starts_with("--"))

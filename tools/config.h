@@ -20,6 +20,8 @@ struct TrainConfig {
     std::string tokenizer = "auto";
     std::int64_t vocab = 0;  // 0: the tokenizer's or the token file's
     std::int64_t toy_tokens = 200000;
+    bool is_toy() const { return data == std::vector<std::string>{"toy"}; }
+    bool is_tokens() const { return !data.empty() && data.front().ends_with(".bin"); }
     bool operator==(const Input&) const = default;
   } input;
   struct Model {

@@ -26,6 +26,12 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
+size_t peak_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return size_t(usage.ru_maxrss) * 1024;
+}
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -149,7 +155,11 @@ class Loop {
     progress_.report(r);
     const bool last = r.step == r.steps;
     const auto is_due = [&](int64_t every) { return every > 0 && r.step % every == 0; };
-    if (is_due(config_.run.log_every) || last) log_.append(record_of(r));
+    if (is_due(config_.run.log_every) || last) {
+      nlohmann::ordered_json record = record_of(r);
+      if (config_.run.grad_stats) record["gradients"] = gradients_of(trainer_.model());
+      log_.append(record);
+    }
     if (is_due(config_.run.eval_every) && !last) {
       const models::Evaluation e = trainer_.evaluate();
       log_.append({{"step", r.step}, {"val_loss", e.loss}});
@@ -186,7 +196,7 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   const fs::path& dir = held.path();
   Trainer trainer(c);
   const bool resumed = !c.resume.empty();
-  if (resumed) trainer.resume(c.resume);
+  const std::string damage = resumed ? trainer.resume(c.resume) : "";
   const int64_t first = trainer.step_count();
   Summary s{.steps = first,
             .params = trainer.model().numel(),
@@ -203,7 +213,7 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
                        first);
     return s;
   }
-  if (!in_place) held.begin(c.input.data == "toy" ? "" : c.input.data, out);
+  if (!in_place) held.begin(c.input.data, out);
   models::AtomicDirectory(dir / "checkpoint");  // what forbids a save is told before the training
   models::write_file_atomically(dir / "config.toml", to_toml(plan));
   models::truncate_to_step(dir / "log.jsonl", first);
@@ -212,6 +222,7 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   out << fmt::format("{} parameters, {}, {} training and {} validation tokens of {}\n", s.params,
                      amp::describe(trainer.precision()), trainer.data().train.size(),
                      trainer.data().val.size(), trainer.data().source);
+  if (!damage.empty()) out << damage << '\n';
   if (resumed) out << fmt::format("resumed at step {}\n", first);
   out.flush();
 

@@ -93,10 +93,11 @@ void RunDirectory::release() {
   ::close(std::exchange(lock_, -1));
 }
 
-void RunDirectory::move_aside(const fs::path& data, std::ostream& out) {
+void RunDirectory::move_aside(const std::vector<std::string>& data, std::ostream& out) {
   const std::string what = "--out '" + dir_.string() + "' holds a run, which would be moved aside";
-  if (is_within(data, dir_))
-    fail(what, " with the data '", data.string(), "' in it: give another --out");
+  for (const std::string& file : data)
+    if (fs::exists(file) && is_within(file, dir_))
+      fail(what, " with the data '", file, "' in it: give another --out");
   if (is_within(fs::current_path(), dir_))
     fail(what, ", but it is or holds the current directory: give another --out");
   int n = 1;
@@ -107,7 +108,7 @@ void RunDirectory::move_aside(const fs::path& data, std::ostream& out) {
   out << dir_.string() << " held a run already; it is now " << aside.string() << '\n';
 }
 
-void RunDirectory::begin(const fs::path& data, std::ostream& out) {
+void RunDirectory::begin(const std::vector<std::string>& data, std::ostream& out) {
   if (fs::exists(dir_)) is_run(dir_) ? move_aside(data, out) : refuse_foreign_files(dir_);
   fs::create_directories(dir_);
   if (lock_ < 0) lock();

@@ -3,6 +3,8 @@
 #pragma once
 #include <filesystem>
 #include <iosfwd>
+#include <string>
+#include <vector>
 
 namespace minim {
 
@@ -17,16 +19,16 @@ class RunDirectory {
   RunDirectory& operator=(const RunDirectory&) = delete;
 
   /// For a new run: an earlier run there is renamed to the first free DIR.N, which `out` tells;
-  /// then DIR is created and locked. @param data the file to read again at a resume: not inside
+  /// then DIR is created and locked. @param data the files to read again at a resume: not inside
   /// what is renamed. @throws Error when DIR holds files of something else.
-  void begin(const std::filesystem::path& data, std::ostream& out);
+  void begin(const std::vector<std::string>& data, std::ostream& out);
 
   const std::filesystem::path& path() const { return dir_; }
 
  private:
   void lock();
   void release();
-  void move_aside(const std::filesystem::path& data, std::ostream& out);
+  void move_aside(const std::vector<std::string>& data, std::ostream& out);
 
   std::filesystem::path dir_;
   int lock_ = -1;  // file descriptor

@@ -28,11 +28,9 @@ using nlohmann::json;
 
 constexpr uint64_t kStreamsPerMicroStep = 1 << 16;  // more than a model has dropouts
 
-bool is_toy(const TrainConfig::Input& in) { return in.data == TrainConfig{}.input.data; }
-
 models::Dataset load_data(const TrainConfig::Input& in, int64_t seed) {
-  if (is_toy(in)) check_bytes(8 * double(in.toy_tokens), "the tokens of --toy-tokens");
-  if (is_toy(in)) return models::toy_language(uint64_t(seed), in.toy_tokens, in.val_fraction);
+  if (in.is_toy()) check_bytes(8 * double(in.toy_tokens), "the tokens of --toy-tokens");
+  if (in.is_toy()) return models::toy_language(uint64_t(seed), in.toy_tokens, in.val_fraction);
   return models::load_files(
       {.train = in.data,
        .val = in.val_data == "none" ? "" : in.val_data,
@@ -165,7 +163,7 @@ Trainer::Trainer(const TrainConfig& config)
   models::check_length(int64_t(data_.train.size()), config.model.block,
                        "the training split of " + data_.source);
   models::check_length(int64_t(data_.val.size()), 1, "the validation data of " + data_.source);
-  if (is_toy(config.input)) floor_ = models::floor_nll(data_.val.to_vector(), config.model.block);
+  if (config.input.is_toy()) floor_ = models::floor_nll(data_.val.to_vector(), config.model.block);
   model_ = build_model(config, data_.vocab);
   optimizer_ = build_optimizer(config, *model_, precision_);
   if (config.train.ema > 0) ema_.emplace(*optimizer_, config.train.ema);
