@@ -1,5 +1,6 @@
 #include "minim/ops/attention.h"
 
+#include <atomic>
 #include <cmath>
 #include <tuple>
 #include <vector>
@@ -91,6 +92,16 @@ Index room_for_dropped(const AttentionCall& c) {
   return c.attrs.dropout > 0 ? c.queries * c.keys : 0;
 }
 
+/// Fills `p` (queries, keys) with those of a head.
+template <class A>
+void probabilities(const AttentionCall& c, Index head, A* p) {
+  product(c.queries, c.keys, c.width, c.scale, c.q[head], transposed(c.k[head / c.group]), p,
+          dtype_for<A>());
+  parallel_for(c.queries, 16, [&](Index first, Index last) {
+    for (Index i = first; i < last; ++i) masked_softmax(c, head, i, p + i * c.keys);
+  });
+}
+
 template <class A>
 void forward_in(OpArgs& args) {
   const AttentionCall c(args);
@@ -99,13 +110,9 @@ void forward_in(OpArgs& args) {
   parallel_for(c.heads, 1, [&](Index begin, Index end) {
     const Scratch<A> copy(size_t(room_for_dropped(c)));
     for (Index h = begin; h < end; ++h) {
-      A* scores = all + h * c.queries * c.keys;
-      product(c.queries, c.keys, c.width, c.scale, c.q[h], transposed(c.k[h / c.group]), scores,
-              dtype_for<A>());
-      parallel_for(c.queries, 16, [&](Index first, Index last) {
-        for (Index i = first; i < last; ++i) masked_softmax(c, h, i, scores + i * c.keys);
-      });
-      weighted<A>(c.queries, c.value_width, c.keys, 1, dropped(c, h, scores, copy.data()),
+      A* p = all + h * c.queries * c.keys;
+      probabilities(c, h, p);
+      weighted<A>(c.queries, c.value_width, c.keys, 1, dropped(c, h, p, copy.data()),
                   c.v[h / c.group], out.data(h), out.dtype());
     }
   });
@@ -160,11 +167,43 @@ void backward_in(OpArgs& args) {
   });
 }
 
+template <class A>
+bool all_finite(const Arg& x) {
+  const Matrices heads(x, leading(x.shape, 2));
+  const int rank = x.shape.rank();
+  std::atomic<bool> finite = true;
+  parallel_for(leading(x.shape, 2).numel(), 8, [&](Index begin, Index end) {
+    for (Index h = begin; h < end && finite; ++h)
+      if (!all_finite<A>(heads[h], x.shape[rank - 2], x.shape[rank - 1])) finite = false;
+  });
+  return finite;
+}
+
+/// Tiles multiply what a row does not see by 0, which NaN and inf survive: where there are any, the
+/// formula is used, on probabilities that backward makes again.
+template <class A, Kernel tiles, Kernel formula>
+void in_tiles(OpArgs& args) {
+  const bool backward = tiles == Kernel(fused_attention_backward<A>);
+  bool finite = !backward || all_finite<A>(args.grad_out[0]);
+  for (int k = 0; k < 3; ++k) finite = finite && all_finite<A>(args.in[k]);
+  if (finite) return tiles(args);
+  const AttentionCall c(args);
+  Scratch<A> p(size_t(c.heads * c.queries * c.keys));
+  for (Index h = 0; backward && h < c.heads; ++h)
+    probabilities(c, h, p.data() + h * c.queries * c.keys);
+  OpArgs whole = args;
+  whole.out[1].data = p.data();
+  formula(whole);
+  if (!backward) fill_zero(args.out[1]);
+}
+
 using ByKernel = Kernel[2];
-constexpr ByKernel kForward[] = {{fused_attention<float>, forward_in<float>},
-                                 {fused_attention<double>, forward_in<double>}};
-constexpr ByKernel kBackward[] = {{fused_attention_backward<float>, backward_in<float>},
-                                  {fused_attention_backward<double>, backward_in<double>}};
+constexpr ByKernel kForward[] = {
+    {in_tiles<float, fused_attention<float>, forward_in<float>>, forward_in<float>},
+    {in_tiles<double, fused_attention<double>, forward_in<double>>, forward_in<double>}};
+constexpr ByKernel kBackward[] = {
+    {in_tiles<float, fused_attention_backward<float>, backward_in<float>>, backward_in<float>},
+    {in_tiles<double, fused_attention_backward<double>, backward_in<double>>, backward_in<double>}};
 void run(const ByKernel* kernels, OpArgs& args) {
   kernels[compute_in(args.dtype) == Compute::f64][size_t(args.attrs.as<Attention::Attrs>().kernel)](
       args);

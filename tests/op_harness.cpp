@@ -49,8 +49,12 @@ Findings check_gradients(const OpRow& row) {
       continue;
     }
     for (const std::string& finding :
-         autograd::gradcheck(function_of(trial), trial.operands(DType::f64, false)))
-      findings.push_back(trial.name() + ": " + finding);
+         autograd::gradcheck(function_of(trial), trial.operands(DType::f64, false))) {
+      const size_t at = std::string("d input ").size(), end = finding.find('[');  // "d input 0[3]"
+      const Operand& operand = row.operands[std::stoul(finding.substr(at, end - at))];
+      findings.push_back(
+          say(row.name, ": d ", operand.name, finding.substr(end), ", example ", trial.name()));
+    }
   }
   return findings;
 }

@@ -205,8 +205,12 @@ Jacobian jacobian(const Trial& trial) {
   return slopes;
 }
 
-void poison(const Tensor& x) {
-  if (!x.defined() || x.numel() == 0) return;
+void poison(const Tensor& shown) {
+  if (!shown.defined() || shown.numel() == 0) return;
+  Shape shape = shown.shape();  // of an expanded tensor, each element once
+  for (int i = 0; i < shape.rank(); ++i)
+    if (shown.strides()[i] == 0) shape[i] = 1;
+  const Tensor x = as_strided(shown, shape, shown.strides(), shown.impl()->offset);
   std::vector<double> values = x.to_vector();
   double last = *std::max_element(values.begin(), values.end());
   for (double& v : values)

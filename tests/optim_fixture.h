@@ -44,7 +44,7 @@ inline Values run(const optim::Rule& rule, const optim::Options& options, DType 
   return p.to_vector();
 }
 
-inline void check_close(const Values& got, const Values& want, double tolerance) {
+inline void check_near(const Values& got, const Values& want, double tolerance) {
   REQUIRE(got.size() == want.size());
   for (size_t i = 0; i < got.size(); ++i)
     CHECK(std::abs(got[i] - want[i]) <= tolerance * std::max(1.0, std::abs(want[i])));

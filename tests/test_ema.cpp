@@ -18,7 +18,7 @@ TEST_CASE("an average of weights follows its formula with a decay that rises to 
     double d = std::min(.5, (1. + n) / (10. + n));
     for (size_t i = 0; i < 2; ++i) want[i] = d * want[i] + (1 - d) * w.to_vector()[i];
   }
-  check_close(ema.state()[1].second.to_vector(), want, 1e-15);
+  check_near(ema.state()[1].second.to_vector(), want, 1e-15);
   CHECK(ema.state()[1].first == "w.ema");
   CHECK(ema.state()[0].second.item() == 20);
   for (double bad : {-.1, 1., kNaN})

@@ -183,19 +183,22 @@ TEST_CASE("a NaN prints as nan whatever its sign") {
 TEST_CASE("what a masked key holds reaches neither the result of attention nor a gradient") {
   for (double poison : {kNaN, kInf}) {
     const Tensor q = counting({1, 3, 2}).set_requires_grad();
-    auto run = [&](double hidden) {
+    auto run = [&](double hidden, AttentionKernel kernel) {
       q.set_grad({});
       Tensor k = counting({1, 4, 2}), v = counting({1, 4, 2});
       k.slice(1, 3, 4).fill_(hidden);
       v.slice(1, 3, 4).fill_(hidden);
       k.set_requires_grad(), v.set_requires_grad();
       const Tensor mask = tensor({1, 1, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0}, DType::boolean);
-      const Tensor y = scaled_dot_product_attention(q, k, v, mask.reshape({3, 4}));
+      const Tensor y =
+          scaled_dot_product_attention(q, k, v, mask.reshape({3, 4}), {.kernel = kernel});
       y.backward(ones(y.shape()));
       return std::array{y.to_vector(), q.grad().to_vector(), k.grad().to_vector(),
                         v.grad().to_vector()};
     };
-    CHECK(run(poison) == run(0));
+    const auto clean = run(0, AttentionKernel::reference);
+    CHECK(run(poison, AttentionKernel::reference) == clean);
+    CHECK(run(poison, AttentionKernel::fused) == clean);  // where there is NaN, the formula is used
   }
   const Tensor q = tensor({1, kNaN}).reshape({2, 1}).set_requires_grad();  // the second sees no key
   const Tensor k = ones({2, 1}).set_requires_grad(), v = ones({2, 1}).set_requires_grad();

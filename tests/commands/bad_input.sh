@@ -186,7 +186,7 @@ succeeds data text --to text.bin
 refuses_train "has 17 tokens, not 14" --data text.bin --vocab 14
 head -c 100 /dev/zero >plain.bin
 refuses_train "different tokenizers" --data text.bin plain.bin
-refuses_train "is for texts, but 'text.bin' is a token file" --data text.bin --tokenizer char
+refuses_train "--tokenizer has no effect here: it is for a text" --data text.bin --tokenizer char
 refuses_train "tokenizer = bpe (--tokenizer): expected one of auto, char, byte, or a file named *.model" \
   --data text --tokenizer bpe
 refuses_train "--tokenizer 'no.model': tokenizer file 'no.model' does not exist" --data text --tokenizer no.model
