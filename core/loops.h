@@ -14,6 +14,7 @@
 #include "minim/core/convert.h"
 #include "minim/core/math.h"
 #include "minim/core/op_args.h"
+#include "minim/core/per_isa.h"
 #include "minim/core/random.h"
 #include "minim/core/walk.h"
 
@@ -107,6 +108,30 @@ struct Loader {
 };
 
 template <class Op, class A>
+struct ForwardLoop {
+  static void run(const attrs_t<Op>* from, const A* const* x, Index n, A* y) {
+    const attrs_t<Op> attrs = *from;  // a branch on a local one is taken out of the loop
+#pragma GCC ivdep
+    for (Index j = 0; j < n; ++j)
+      y[j] = forward_at<Op, A>(attrs, x, j, std::make_index_sequence<kInputs<Op>>{});
+  }
+};
+
+template <class Op, class A>
+struct BackwardLoop {
+  static void run(const attrs_t<Op>* from, const A* g, const A* y, const A* const* x, Index n,
+                  A (*d)[kBlock]) {
+    const attrs_t<Op> attrs = *from;
+#pragma GCC ivdep
+    for (Index j = 0; j < n; ++j) {
+      A one[Op::arity];
+      vjp_at<Op, A>(attrs, g[j], y[j], x, j, one, std::make_index_sequence<kInputs<Op>>{});
+      for (size_t k = 0; k < Op::arity; ++k) d[k][j] = one[k];
+    }
+  }
+};
+
+template <class Op, class A>
 void pointwise_forward(OpArgs& args) {
   constexpr size_t N = Op::arity;
   const auto& attrs = args.attrs.as<attrs_t<Op>>();
@@ -125,9 +150,7 @@ void pointwise_forward(OpArgs& args) {
       in.load(args, at.data(), walk.stride.data(), at[N], m);
       void* to = advance(out.data, out.dtype, at[N]);
       A* y = out.dtype == dtype_for<A>() ? static_cast<A*>(to) : result;
-#pragma GCC ivdep
-      for (Index j = 0; j < m; ++j)
-        y[j] = forward_at<Op, A>(attrs, in.x, j, std::make_index_sequence<kInputs<Op>>{});
+      per_isa<ForwardLoop<Op, A>>(&attrs, static_cast<const A* const*>(in.x), m, y);
       store_run(to, out.dtype, 1, m, y);
       for (size_t k = 0; k <= N; ++k) at[k] += m * walk.stride[k];
     }
@@ -171,12 +194,7 @@ void pointwise_backward(OpArgs& args) {
           load_run(advance(g.data, g.dtype, at[N + 1]), g.dtype, walk.stride[N + 1], m, g_buffer);
       const A* ys = load_run(y.data ? advance(y.data, y.dtype, at[N + 2]) : nullptr, y.dtype,
                              walk.stride[N + 2], m, y_buffer);
-#pragma GCC ivdep
-      for (Index j = 0; j < m; ++j) {
-        A one[N];
-        vjp_at<Op, A>(attrs, gs[j], ys[j], in.x, j, one, std::make_index_sequence<kInputs<Op>>{});
-        for (size_t k = 0; k < N; ++k) d[k][j] = one[k];
-      }
+      per_isa<BackwardLoop<Op, A>>(&attrs, gs, ys, static_cast<const A* const*>(in.x), m, d);
       for (size_t k = 0; k < N; ++k)
         if (const Arg& to = target[k].to; to.data)
           store_run(advance(to.data, to.dtype, at[N]), to.dtype, 1, m, d[k]);

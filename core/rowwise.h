@@ -130,6 +130,20 @@ inline Strides over_rows(const Arg& arg, Along along, const Rows& rows) {
 }
 
 template <class Op, class A>
+struct RowForward {
+  static void run(Index n, const attrs_t<Op>* attrs, const A* const* x, A* const* y) {
+    Op::forward(CpuLane{n}, *attrs, x, y);
+  }
+};
+template <class Op, class A>
+struct RowBackward {
+  static void run(Index n, const attrs_t<Op>* attrs, const A* const* x, const A* const* y,
+                  const A* const* g, A* const* d) {
+    Op::vjp(CpuLane{n}, *attrs, x, y, g, d);
+  }
+};
+
+template <class Op, class A>
 struct RowwiseRun {
   static constexpr size_t NI = Op::operands.size(), NO = Op::outputs.size();
   OpArgs& args;
@@ -170,7 +184,8 @@ struct RowwiseRun {
         A* y[NO];
         for (size_t k = 0; k < NI; ++k) x[k] = in[k].load(rows, r);
         for (size_t k = 0; k < NO; ++k) y[k] = out[k].target();
-        Op::forward(CpuLane{rows.n}, attrs, x, y);
+        per_isa<RowForward<Op, A>>(rows.n, &attrs, static_cast<const A* const*>(x),
+                                   static_cast<A* const*>(y));
         for (size_t k = 0; k < NO; ++k) out[k].store(rows, r);
       }
     });
@@ -202,7 +217,9 @@ struct RowwiseRun {
           gy[k] = args.grad_out[k].data ? g[k].load(rows, r) : nullptr;
         for (size_t k = 0; k < NI; ++k)
           dx[k] = full[k] ? full[k]->data() + r * rows.n : d[k].target();
-        Op::vjp(CpuLane{rows.n}, attrs, x, y, gy, dx);
+        per_isa<RowBackward<Op, A>>(rows.n, &attrs, static_cast<const A* const*>(x),
+                                    static_cast<const A* const*>(y),
+                                    static_cast<const A* const*>(gy), static_cast<A* const*>(dx));
         for (size_t k = 0; k < NI; ++k)
           if (!full[k]) d[k].store(rows, r);
       }

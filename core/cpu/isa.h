@@ -49,6 +49,7 @@ struct AttentionKernels {
 };
 
 struct IsaKernels {
+  int level;         ///< 0, 1, 2: its place among isa_at()
   const char* name;  ///< "base", "v3" or "v4": x86-64, x86-64-v3 (AVX2, FMA), x86-64-v4 (AVX-512)
   /// The same bits as f16 and bf16 of half.h, whatever the ISA.
   void (*widen_f16)(const uint16_t* from, float* to, int64_t n);

@@ -226,8 +226,9 @@ template <class A>
 constexpr GemmKernels<A> gemm_kernels() {
   return {kTileRows, kTileCols<A>, transpose<A>, split<A>, multiply<A>};
 }
-constexpr IsaKernels isa_kernels(const char* name) {
-  return {name,
+constexpr IsaKernels isa_kernels(int level, const char* name) {
+  return {level,
+          name,
           widen_f16,
           widen_bf16,
           narrow_f16,

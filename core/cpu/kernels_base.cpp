@@ -2,5 +2,5 @@
 
 namespace minim {
 extern const IsaKernels kernels_base;
-constinit const IsaKernels kernels_base = isa_kernels("base");
+constinit const IsaKernels kernels_base = isa_kernels(0, "base");
 }  // namespace minim

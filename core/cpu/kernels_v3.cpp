@@ -2,5 +2,5 @@
 
 namespace minim {
 extern const IsaKernels kernels_v3;
-constinit const IsaKernels kernels_v3 = isa_kernels("v3");
+constinit const IsaKernels kernels_v3 = isa_kernels(1, "v3");
 }  // namespace minim

@@ -1,0 +1,41 @@
+// core/per_isa.h -- the inner loops of pointwise and rowwise ops, compiled once per instruction
+// set and picked at run time. All of them add, multiply and round in the same order, without fma,
+// so each gives the same bits.
+#pragma once
+#include <concepts>
+
+#include "minim/core/cpu/isa.h"
+
+namespace minim {
+
+// GCC inlines a baseline function into one with more features, but not into one of another
+// architecture: so features are listed. Everything is inlined (flatten), so nothing that is
+// compiled for a newer CPU can be called by the baseline.
+#if defined(__x86_64__) && !defined(__CUDACC__)
+template <class Loop, class... Args>
+[[gnu::target("avx2,bmi,bmi2"), gnu::flatten]] void loop_v3(Args... args) {
+  Loop::run(args...);
+}
+template <class Loop, class... Args>
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx2,bmi,bmi2,prefer-vector-width=512"),
+  gnu::flatten]] void
+loop_v4(Args... args) {
+  Loop::run(args...);
+}
+#endif
+
+/// Loop::run(args...), for the CPU at hand.
+template <class Loop, class... Args>
+void per_isa(Args... args) {
+#if defined(__x86_64__) && !defined(__CUDACC__)
+  switch (isa().level) {
+    case 1:
+      return loop_v3<Loop, Args...>(args...);
+    case 2:
+      return loop_v4<Loop, Args...>(args...);
+  }
+#endif
+  Loop::run(args...);
+}
+
+}  // namespace minim
