@@ -54,7 +54,7 @@ Run attention(Index time, AttentionKernel kernel) {
 
 int main() {
   one_row();
-  for (Index time : {256, 1024}) {
+  for (Index time : {256, 1024, 2048}) {
     Run tiles = attention(time, AttentionKernel::fused);
     Run plain = attention(time, AttentionKernel::reference);
     std::printf("       T %4d  held: fused %8zu, reference %8zu bytes;  peak: %8zu, %8zu\n",
