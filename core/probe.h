@@ -13,7 +13,7 @@ struct OpArgs;
 class Probe {
  public:
   virtual ~Probe() = default;
-  /// After a kernel ran. @param backward false for the forward kernel.
+  /// After a kernel ran; the bool is false for the forward kernel, true for the backward one.
   virtual void after_op(const OpRow&, const OpArgs&, bool /*backward*/) {}
   /// One block was rounded to 16 bits: of `nonzero` fp32 values that were not 0, `lost` became 0.
   virtual void stored_half(int64_t /*nonzero*/, int64_t /*lost*/) {}

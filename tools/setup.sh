@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages minim is built from; silent when all are there.
 #   tools/setup.sh         what the build and the tests need
-#   tools/setup.sh --dev   also clang-format and clang-tidy
+#   tools/setup.sh --dev   also clang-format, clang-tidy and doxygen
 # Exit status: 0 all there, 1 apt-get failed, 2 something is missing and cannot be installed here.
 set -euo pipefail
 
@@ -18,7 +18,7 @@ needed=(
   libfmt-dev=fmt/format.h
   libsentencepiece-dev=sentencepiece_processor.h
 )
-for_developers=(clang-format=clang-format clang-tidy=clang-tidy)
+for_developers=(clang-format=clang-format clang-tidy=clang-tidy doxygen=doxygen)
 
 case "${1-}" in
   '') ;;

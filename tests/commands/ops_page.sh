@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# docs/ops.md is what the table says.
+page=$(realpath "$(dirname "$0")/../../docs/ops.md")
+. "$(dirname "$0")/common.sh"
+succeeds ops --markdown
+diff -u "$page" stdout && exit 0
+echo "FAILED: docs/ops.md is not what ops/ops.def makes; update it with: minim ops --markdown > docs/ops.md"
+exit 1
