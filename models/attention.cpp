@@ -15,14 +15,27 @@ AttentionConfig checked(AttentionConfig c) {
          " heads of keys and values: the first must be a multiple of the second");
   return c;
 }
+Index qkv_width(const AttentionConfig& c) { return c.width + 2 * c.kv_heads * (c.width / c.heads); }
 
 }  // namespace
 
 std::pair<Tensor, Tensor> LayerCache::append(const Tensor& new_k, const Tensor& new_v,
                                              Index capacity) {
+  if (new_k.rank() != 4 || new_v.rank() != 4 || new_k.size(2) != new_v.size(2))
+    fail("a cache takes k ", new_k.shape(), " and v ", new_v.shape(),
+         " as (batch, kv heads, time, head width), of as many tokens each");
   const Index end = length + new_k.size(2);
   if (end > capacity)
     fail("a cache of ", capacity, " tokens cannot hold ", end, "; begin a new one");
+  auto check = [](const char* name, const Tensor& all, const Tensor& more) {
+    if (!all.defined()) return;
+    Shape expected = all.shape();
+    expected[2] = more.size(2);
+    if (!(more.shape() == expected) || more.dtype() != all.dtype())
+      fail("a cache whose ", name, " is ", name_of(all.dtype()), all.shape(), " cannot take ",
+           name_of(more.dtype()), more.shape(), "; begin a new one");
+  };
+  check("k", k, new_k), check("v", v, new_v);
   auto put = [&](Tensor& all, const Tensor& more) {
     if (!all.defined()) {
       Shape shape = more.shape();
@@ -38,7 +51,7 @@ std::pair<Tensor, Tensor> LayerCache::append(const Tensor& new_k, const Tensor& 
 }
 
 MultiHeadAttention::MultiHeadAttention(const AttentionConfig& c)
-    : qkv(c.width, c.width + 2 * checked(c).kv_heads * (c.width / c.heads), c.bias),
+    : qkv(c.width, qkv_width(checked(c)), c.bias),
       out(c.width, c.width, c.bias),
       config_(checked(c)) {
   child("qkv", qkv);
@@ -46,6 +59,7 @@ MultiHeadAttention::MultiHeadAttention(const AttentionConfig& c)
 }
 
 Tensor MultiHeadAttention::attend(const Tensor& x, LayerCache* cache) const {
+  if (x.rank() != 3) fail("attention takes x as (batch, time, width), not ", x.shape());
   const Index batch = x.size(0), time = x.size(1), head = config_.width / config_.heads;
   const Index before = cache ? cache->length : 0;
   if (before > 0 && time > 1)
