@@ -21,33 +21,25 @@ Index qkv_width(const AttentionConfig& c) { return c.width + 2 * c.kv_heads * (c
 
 std::pair<Tensor, Tensor> LayerCache::append(const Tensor& new_k, const Tensor& new_v,
                                              Index capacity) {
-  if (new_k.rank() != 4 || new_v.rank() != 4 || new_k.size(2) != new_v.size(2))
-    fail("a cache takes k ", new_k.shape(), " and v ", new_v.shape(),
-         " as (batch, kv heads, time, head width), of as many tokens each");
   const Index end = length + new_k.size(2);
   if (end > capacity)
     fail("a cache of ", capacity, " tokens cannot hold ", end, "; begin a new one");
-  auto check = [](const char* name, const Tensor& all, const Tensor& more) {
-    if (!all.defined()) return;
-    Shape expected = all.shape();
-    expected[2] = more.size(2);
-    if (!(more.shape() == expected) || more.dtype() != all.dtype())
-      fail("a cache whose ", name, " is ", name_of(all.dtype()), all.shape(), " cannot take ",
-           name_of(more.dtype()), more.shape(), "; begin a new one");
-  };
-  check("k", k, new_k), check("v", v, new_v);
-  auto put = [&](Tensor& all, const Tensor& more) {
+  auto room = [&](Tensor& all, const Tensor& more) {
     if (!all.defined()) {
       Shape shape = more.shape();
-      shape[2] = capacity;
+      shape[normalize_axis(2, more.rank(), "cache")] = capacity;
       all = zeros(shape, more.dtype(), more.device());
     }
-    all.slice(2, length, end).copy_(more);
-    return all.slice(2, 0, end);
+    Tensor to = all.slice(2, length, end);
+    if (!(to.shape() == more.shape()) || to.dtype() != more.dtype())
+      fail("a cache of ", name_of(all.dtype()), all.shape(), " cannot take ", name_of(more.dtype()),
+           more.shape(), " as its next ", end - length, " tokens; begin a new one");
+    return to;
   };
-  std::pair<Tensor, Tensor> seen{put(k, new_k), put(v, new_v)};
+  Tensor to_k = room(k, new_k), to_v = room(v, new_v);
+  to_k.copy_(new_k), to_v.copy_(new_v);
   length = end;
-  return seen;
+  return {k.slice(2, 0, end), v.slice(2, 0, end)};
 }
 
 MultiHeadAttention::MultiHeadAttention(const AttentionConfig& c)

@@ -192,12 +192,16 @@ TEST_CASE("layers: GroupNorm does the same alone and in a batch and in either mo
 TEST_CASE("layers: RMSNorm divides by the root of the mean square and has a gain alone") {
   RMSNorm norm(2, 0);
   CHECK(names_of(norm.state_dict()) == std::vector<std::string>{"weight"});
+  {
+    NoGrad no_recording;
+    norm.weight.copy_(tensor({1, 2}));
+  }
   const double r = std::sqrt(12.5);
   check_close(norm(shaped({3, 4, -30, 40}, {2, 2}, DType::f32)).to_vector(),
-              {3 / r, 4 / r, -3 / r, 4 / r}, 1e-6);
+              {3 / r, 8 / r, -3 / r, 8 / r}, 1e-6);
   amp::Autocast casts(DType::f16);
   const Tensor large = norm(tensor({3e4, 4e4}, DType::f16));  // their squares are inf in f16
-  check_close(large.to_vector(), {3 / r, 4 / r}, 1e-3);
+  check_close(large.to_vector(), {3 / r, 8 / r}, 1e-3);
 }
 
 namespace {

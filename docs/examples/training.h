@@ -45,7 +45,7 @@ inline Examples take(const Examples& all, int64_t step, int64_t batch) {
   return {index_select(all.x, index), index_select(all.labels, index)};
 }
 
-/// Scores in the precision's casts; inputs come in the dtype of the parameters.
+/// Scores in the precision's casts, from inputs in the dtype of the parameters.
 inline Tensor scores(const models::Module& model, const Tensor& x, const amp::Precision& p) {
   amp::Autocast casts(p.autocast ? p.compute : DType::f32, p.policy);
   return model(x.to(p.params));
@@ -93,7 +93,7 @@ inline int run(int argc, char** argv, const Task& task) try {
     fail("usage: ", argv[0], " [--precision P]");
   bool good = true;
   double fp32 = 0;
-  std::printf("precision    accuracy     loss  skipped  seconds\n");
+  std::printf("precision    accuracy    loss  skipped  seconds\n");
   for (const std::string_view mode : modes) {
     const auto begin = std::chrono::steady_clock::now();
     const Outcome o = train(task, amp::resolve_precision(mode));
@@ -101,7 +101,7 @@ inline int run(int argc, char** argv, const Task& task) try {
     if (mode == "fp32") fp32 = o.accuracy;
     const bool close = mode == modes[0] || std::fabs(o.accuracy - fp32) <= 0.01;
     const bool high = o.accuracy > task.least;
-    std::printf("%-11s  %6.2f %%  %.5f  %7d  %7.1f%s%s\n", mode.data(), 100 * o.accuracy, o.loss,
+    std::printf("%-11s  %6.2f %%  %.4f  %7d  %7.1f%s%s\n", mode.data(), 100 * o.accuracy, o.loss,
                 int(o.skipped), seconds.count(), high ? "" : "  FAIL: accuracy is low",
                 close ? "" : "  FAIL: more than 1 % from fp32");
     good = good && high && close;
