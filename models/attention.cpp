@@ -15,6 +15,7 @@ AttentionConfig checked(AttentionConfig c) {
          " heads of keys and values: the first must be a multiple of the second");
   return c;
 }
+Index qkv_width(const AttentionConfig& c) { return c.width + 2 * c.kv_heads * (c.width / c.heads); }
 
 }  // namespace
 
@@ -23,22 +24,26 @@ std::pair<Tensor, Tensor> LayerCache::append(const Tensor& new_k, const Tensor& 
   const Index end = length + new_k.size(2);
   if (end > capacity)
     fail("a cache of ", capacity, " tokens cannot hold ", end, "; begin a new one");
-  auto put = [&](Tensor& all, const Tensor& more) {
+  auto room = [&](Tensor& all, const Tensor& more) {
     if (!all.defined()) {
       Shape shape = more.shape();
-      shape[2] = capacity;
+      shape[normalize_axis(2, more.rank(), "cache")] = capacity;
       all = zeros(shape, more.dtype(), more.device());
     }
-    all.slice(2, length, end).copy_(more);
-    return all.slice(2, 0, end);
+    Tensor to = all.slice(2, length, end);
+    if (!(to.shape() == more.shape()) || to.dtype() != more.dtype())
+      fail("a cache of ", name_of(all.dtype()), all.shape(), " cannot take ", name_of(more.dtype()),
+           more.shape(), " as its next ", end - length, " tokens; begin a new one");
+    return to;
   };
-  std::pair<Tensor, Tensor> seen{put(k, new_k), put(v, new_v)};
+  Tensor to_k = room(k, new_k), to_v = room(v, new_v);
+  to_k.copy_(new_k), to_v.copy_(new_v);
   length = end;
-  return seen;
+  return {k.slice(2, 0, end), v.slice(2, 0, end)};
 }
 
 MultiHeadAttention::MultiHeadAttention(const AttentionConfig& c)
-    : qkv(c.width, c.width + 2 * checked(c).kv_heads * (c.width / c.heads), c.bias),
+    : qkv(c.width, qkv_width(checked(c)), c.bias),
       out(c.width, c.width, c.bias),
       config_(checked(c)) {
   child("qkv", qkv);
@@ -46,6 +51,7 @@ MultiHeadAttention::MultiHeadAttention(const AttentionConfig& c)
 }
 
 Tensor MultiHeadAttention::attend(const Tensor& x, LayerCache* cache) const {
+  if (x.rank() != 3) fail("attention takes x as (batch, time, width), not ", x.shape());
   const Index batch = x.size(0), time = x.size(1), head = config_.width / config_.heads;
   const Index before = cache ? cache->length : 0;
   if (before > 0 && time > 1)

@@ -15,7 +15,7 @@ struct LayerCache {
   Index length = 0;
 
   /// Adds k and v (batch, kv heads, time, head width) and returns all there are so far, as views.
-  /// @throws Error when they exceed the capacity or differ in shape from what is there.
+  /// @throws Error when they exceed the capacity or differ in shape or dtype from what is there.
   std::pair<Tensor, Tensor> append(const Tensor& new_k, const Tensor& new_v, Index capacity);
 };
 /// One per layer. Empty at first; the model fills it.

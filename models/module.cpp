@@ -19,7 +19,7 @@ void Module::buffer(std::string name, Tensor& member) {
   buffers_.emplace_back(std::move(name), &member);
 }
 void Module::child(std::string name, Module& member) {
-  member.put_under(name);
+  member.put_under(path_ ? *path_ + "." + name : name);
   children_.emplace_back(std::move(name), &member);
 }
 void Module::put_under(const std::string& parent) {

@@ -63,9 +63,16 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<Index>& sizes, Inde
 
 Tensor batch_norm_update(const Tensor& x, Tensor running_mean, Tensor running_var,
                          const Tensor& weight, const Tensor& bias, const BatchNormUpdate& attrs) {
+  if (x.rank() > 1 && x.numel() > 0 && x.numel() == x.size(1))
+    fail("[batch_norm_update] x ", x.shape(), " has one value per channel: its variance says ",
+         "nothing; train on a larger batch, or use the running statistics (a module's eval mode)");
   const std::vector<Tensor> out =
       call(Op::batch_norm, std::array{x, Tensor(), Tensor(), weight, bias},
            Attrs(op::BatchNorm::Attrs{attrs.eps}));
+  for (const Tensor& running : {running_mean, running_var})
+    if (!(running.shape() == out[1].shape()))
+      fail("[batch_norm_update] a running statistic has shape ", running.shape(), ", expected ",
+           out[1].shape());
   if (x.numel() == 0) return out[0];
   NoGrad no_recording;
   const Index count = x.numel() / x.size(1);
