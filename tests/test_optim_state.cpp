@@ -49,7 +49,7 @@ TEST_CASE("L2: norm gains in bf16 move and decay through their master") {
 }
 
 TEST_CASE(
-    "L3 and L4: counters are int64 and count applied steps only, moments and masters are fp32") {
+    "L3: counters are int64 and count applied steps only, moments and masters are fp32") {
   Tensor w = parameter({1}, DType::bf16, "w");
   optim::AdamW opt({w}, {.masters = true});
   for (int i = 0; i < 300; ++i) {
