@@ -28,7 +28,8 @@ struct BatchNormUpdate {
   double momentum = 0.1, eps = 1e-5;
 };
 /// batch_norm with the statistics of the batch, for training; moves the running ones in place:
-/// running += momentum * (batch - running), with the batch's unbiased variance, as PyTorch does.
+/// running += momentum * (batch - running), with the batch's unbiased variance, as PyTorch does;
+/// by a batch whose statistics are not finite they are not moved.
 Tensor batch_norm_update(const Tensor& x, Tensor running_mean, Tensor running_var,
                          const Tensor& weight = {}, const Tensor& bias = {},
                          const BatchNormUpdate& attrs = {});

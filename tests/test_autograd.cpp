@@ -99,8 +99,7 @@ TEST_CASE("N1: where does not mix the branch not taken into the gradient") {
   CHECK(x.grad().to_vector() == Values{1, 1});
 }
 
-TEST_CASE(
-    "N1: where with a branch of infinite slope: the published cases have gradients 0 and 1") {
+TEST_CASE("N1: where with a branch of infinite slope: the published cases have gradients 0 and 1") {
   const Tensor x = scalar_leaf(0);
   where(x == 0.0, 0.0, x * sqrt(x)).backward();
   CHECK(x.grad().item() == 0);
