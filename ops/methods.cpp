@@ -86,6 +86,7 @@ Tensor& update(Tensor& x, const OpRow& row, const Tensor& other) {
   NoGrad no_recording;
   amp::Autocast no_casts(amp::Autocast::off);
   const Tensor operands[] = {x, other};
+  for (const Tensor& t : operands) t.impl();  // an undefined one is told as such
   Tensor result = call(row, operands, {})[0];
   if (info(result.dtype()).category > info(x.dtype()).category)
     fail("[", row.name, "_] the result is ", name_of(result.dtype()),
