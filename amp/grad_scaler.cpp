@@ -29,11 +29,13 @@ void check(const ScalerConfig& c) {
 
 constexpr const char* kOverflow = "scale overflow";
 
-bool all_finite(const std::vector<Tensor>& losses) {
+/// How bad the worst of the losses is.
+Finite kind_of(const std::vector<Tensor>& losses) {
+  Finite worst = Finite::yes;
   for (const Tensor& loss : losses)
     for (double v : loss.to_vector())
-      if (!std::isfinite(v)) return false;
-  return true;
+      if (!std::isfinite(v)) worst = std::max(worst, std::isnan(v) ? Finite::nan : Finite::inf);
+  return worst;
 }
 
 }  // namespace
@@ -53,7 +55,7 @@ Tensor GradScaler::scale(const Tensor& loss) {
   if (!config_.enabled) return loss;
   if (!is_floating(loss.dtype()))
     fail("[GradScaler::scale] a loss is a floating tensor, not ", name_of(loss.dtype()));
-  if (!config_.dynamic) losses_.push_back(loss.detach());
+  losses_.push_back(loss.detach());
   Tensor factor = full({}, state_.scale, DType::f32, loss.device());
   Tensor scaled = empty(loss.shape(), promote_types(loss.dtype(), DType::f32), loss.device());
   OpArgs args;
@@ -111,9 +113,13 @@ StepResult GradScaler::step(Stepper& optimizer, double clip) {
   }
   stage.stepped = true;
   found_inf_ |= result.found_inf;
-  if (result.found_inf) take_bad(result.kind, result.first_bad);
+  if (result.found_inf) {
+    take_bad(result.kind, result.first_bad);
+    const bool nan = kind_of(losses_) == Finite::nan;
+    nan_loss_ = agree_ ? agree_(nan) : nan;
+  }
   result.scale_before = state_.scale;
-  result.scale_after = next(state_, found_inf_, config_).scale;
+  result.scale_after = next(state_, found_inf_, config_, nan_loss_).scale;
   return result;
 }
 
@@ -133,8 +139,10 @@ void GradScaler::stop_if_hopeless(double scale, std::optional<bool> finite_loss)
                          : std::string(name_of(kind_)) + " in the gradient of " + first_bad_;
   if (state_.skips_at_floor >= config_.max_skips)
     fail("[GradScaler::update] ", state_.skips_at_floor,
-         " steps in a row were skipped at loss scale ", scale, ", the lowest; the cause is ", cause,
-         ": ", what, "; ", help);
+         " steps in a row were skipped at loss scale ", scale,
+         finite_loss.value_or(true) ? ", the lowest"
+                                    : ", with a loss that is not finite before it is scaled",
+         "; the cause is ", cause, ": ", what, "; ", help);
   if (state_.seen >= kSkipWindow && recent_skips(state_) > config_.stop_share * kSkipWindow)
     fail("[GradScaler::update] ", recent_skips(state_), " of the last ", kSkipWindow,
          " steps were skipped; the last had ", what, " at loss scale ", scale,
@@ -148,6 +156,7 @@ Note GradScaler::update() {
     if (stage.stepped || stage.bad == Finite::yes) continue;
     found_inf_ = true;
     take_bad(stage.bad, stage.first_bad);
+    nan_loss_ |= kind_of(losses_) == Finite::nan;
   }
   if (!any && !config_.enabled) return {};
   if (!any)
@@ -158,9 +167,11 @@ Note GradScaler::update() {
   double before = state_.scale;
   stages_.clear();
   std::vector<Tensor> losses = std::exchange(losses_, {});
-  state_ = next(state_, skipped, config_);
+  const bool nan_loss = std::exchange(nan_loss_, false);
+  state_ = next(state_, skipped, config_, nan_loss);
   std::optional<bool> finite_loss;
-  if (skipped && !losses.empty()) finite_loss = all_finite(losses);
+  if (nan_loss) finite_loss = false;
+  if (skipped && !config_.dynamic && !losses.empty()) finite_loss = kind_of(losses) == Finite::yes;
   stop_if_hopeless(before, finite_loss);
   bool too_many = recent_skips(state_) > config_.warn_share * kSkipWindow;
   if (!too_many) warned_ = false;
@@ -170,9 +181,9 @@ Note GradScaler::update() {
                                       " steps were skipped, the last by " + first_bad_};
   if (skipped && calibrates && config_.enabled) {
     std::ostringstream text;
-    if (config_.dynamic)
+    if (config_.dynamic && !nan_loss)
       text << "calibration: " << name_of(kind_) << " at loss scale " << before << ", next "
-           << state_.scale;
+           << state_.scale << (kind_ == Finite::inf ? ": scale overflow, harmless" : "");
     else
       text << "skipped: " << name_of(kind_) << " at loss scale " << before << ", by "
            << cause_of(kind_, before, finite_loss);

@@ -33,7 +33,7 @@ inline constexpr int kSkipWindow = 100;
 struct ScalerState {
   double scale = 65536;
   int64_t growth_tracker = 0;  ///< good steps since the scale last moved
-  int64_t skips_at_floor = 0;  ///< in a row, while the scale could not go lower
+  int64_t skips_at_floor = 0;  ///< in a row, while a lower scale was not to be had or of no use
   int64_t seen = 0;            ///< steps since the first good one, with it
   std::array<uint64_t, 2>
       recent{};  ///< their outcomes, the newest in bit 0 of the first word; 1 is a skip
@@ -51,15 +51,18 @@ constexpr int recent_skips(const ScalerState& s) {
 }
 
 /// The state after a step. The tracker starts again where the scale moves or would.
-constexpr ScalerState next(ScalerState s, bool found_inf, const ScalerConfig& c) {
-  s.skips_at_floor = found_inf && at_floor(s.scale, c) ? s.skips_at_floor + 1 : 0;
+/// @param nan_loss the loss was NaN before it was scaled: no scale helps, and none is tried.
+constexpr ScalerState next(ScalerState s, bool found_inf, const ScalerConfig& c,
+                           bool nan_loss = false) {
+  const bool helpless = nan_loss || at_floor(s.scale, c);
+  s.skips_at_floor = found_inf && helpless ? s.skips_at_floor + 1 : 0;
   if (s.seen > 0 || !found_inf) {  // before the first good step the scale is being found
     ++s.seen;
     s.recent = {s.recent[0] << 1 | uint64_t(found_inf), s.recent[1] << 1 | s.recent[0] >> 63};
   }
   if (!c.enabled || !c.dynamic) return s;
   if (found_inf) {
-    s.scale = std::max(float(s.scale * c.backoff_factor), float(c.min_scale));
+    if (!nan_loss) s.scale = std::max(float(s.scale * c.backoff_factor), float(c.min_scale));
     s.growth_tracker = 0;
   } else if (++s.growth_tracker >= c.growth_interval) {
     if (s.scale * c.growth_factor <= c.max_scale) s.scale = float(s.scale * c.growth_factor);
@@ -81,8 +84,8 @@ struct Note {
 
 class GradScaler {
  public:
-  /// @param agree the one point where found_inf is reduced over processes: told this one's, returns
-  /// everyone's.
+  /// @param agree the one point where processes agree, in the same order in each: told what this
+  /// one found (a bad gradient; after one, a NaN loss), returns whether any did.
   /// @throws Error when a number of the config is out of range.
   explicit GradScaler(const ScalerConfig& config = {}, std::function<bool(bool)> agree = {});
 
@@ -97,7 +100,8 @@ class GradScaler {
   /// where unscale() was not called. @param clip what gradients are multiplied by after unscaling.
   /// @throws Error when called twice since update(), or as the optimizer's step.
   StepResult step(Stepper& optimizer, double clip = 1);
-  /// Moves the scale, once for all optimizers. Returns what a person should know of it.
+  /// Moves the scale, once for all optimizers; not where a loss was NaN before it was scaled, which
+  /// no lower scale mends. Returns what a person should know of it.
   /// @throws Error without a step since the last update; when max_skips steps in a row were skipped
   /// at the floor, or more than stop_share of the last kSkipWindow, naming the cause and the first
   /// bad parameter.
@@ -129,11 +133,11 @@ class GradScaler {
   std::function<bool(bool)> agree_;
   ScalerState state_;
   std::map<const Stepper*, Stage> stages_;  ///< since the last update
-  std::vector<Tensor>
-      losses_;                 ///< that a fixed scale was given since then; looked at when it fails
-  bool found_inf_ = false;     ///< by any optimizer, since the last update
-  Finite kind_ = Finite::yes;  ///< of the last bad gradient
-  std::string first_bad_;      ///< its parameter
+  std::vector<Tensor> losses_;              ///< since then; looked at when a step is skipped
+  bool nan_loss_ = false;                   ///< of a skipped step, in any process
+  bool found_inf_ = false;                  ///< by any optimizer, since the last update
+  Finite kind_ = Finite::yes;               ///< of the last bad gradient
+  std::string first_bad_;                   ///< its parameter
   bool warned_ = false;
 };
 

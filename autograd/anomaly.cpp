@@ -56,6 +56,25 @@ std::string describe(const Arg& x) {
   return text.str();
 }
 
+/// What the op's result k is when it is computed again in fp32.
+std::string in_fp32(const OpRow& row, OpArgs args, int k) {
+  Tensor in[kMaxOperands], out[kMaxOutputs];
+  auto widen = [](Arg& arg, Tensor& to) {
+    if (!is_half(arg.dtype)) return;
+    const Arg from = std::exchange(arg, arg_of(to = empty(arg.shape)));
+    if (from.defined) arg.defined = true, copy(from, arg);
+  };
+  for (int i = 0; i < args.n_in; ++i)
+    if (args.in[i].data) widen(args.in[i], in[i]);
+  for (int i = 0; i < args.n_out; ++i) {
+    out[i] = empty(args.out[i].shape, is_half(args.out[i].dtype) ? DType::f32 : args.out[i].dtype);
+    args.out[i] = arg_of(out[i]);
+  }
+  args.dtype = DType::f32;
+  row.forward[size_t(DeviceKind::cpu)](args);
+  return describe(args.out[k]);
+}
+
 /// Whether what a result holds is what anomaly mode looks for.
 bool wrong(unsigned kinds, const OpArgs& args, bool backward) {
   if (kinds == 0) return false;
@@ -81,6 +100,8 @@ void Anomaly::after_op(const OpRow& row, const OpArgs& args, bool backward) {
     if (step_ >= 0) text << ", at step " << step_;
     if (backward && live_loss_scale() != 1) text << ", under loss scale " << live_loss_scale();
     text << "\n  it is " << describe(results[k]);
+    if (!backward && is_half(results[k].dtype) && !(kinds & kNan))
+      text << "\n  in fp32 it would be " << in_fp32(row, args, k);
     for (int o = 0; backward && o < args.n_out; ++o)
       if (args.grad_out[o].data)
         text << "\n  gradient of result " << o << ": " << describe(args.grad_out[o]);

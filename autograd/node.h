@@ -41,7 +41,8 @@ struct Autograd {
   int output = 0;              ///< which of the node's outputs
   Tensor grad;                 ///< leaves only: the sum so far
   double scale = 1;            ///< leaves only: the loss scale that `grad` still carries; 1 is none
-  Hooks<GradHook> hooks;       ///< leaves only; other tensors' are the node's
+  std::string cast_by;    ///< leaves only: what converted a parameter to its dtype, for messages
+  Hooks<GradHook> hooks;  ///< leaves only; other tensors' are the node's
   /// The op whose backward kernel made the values, or those they were computed from.
   const OpRow* gradient_of = nullptr;
 };

@@ -90,6 +90,8 @@ void Module::to(DType dtype) {
     for (const auto& [name, member] : m.parameters_) {
       Tensor converted = member->detach().to(dtype).set_name(member->name());
       converted.set_requires_grad();
+      autograd_of(converted).cast_by =
+          std::string("Module::to(") + name_of(dtype) + (path_ ? ") of '" + *path_ + "'" : ")");
       *member = converted;
     }
   });

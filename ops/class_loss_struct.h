@@ -2,6 +2,7 @@
 // targets (...), of which those equal to ignore_index count neither in the sum nor in the mean.
 #pragma once
 #include "minim/core/sum.h"
+#include "minim/core/warn.h"
 #include "minim/ops/indices.h"
 #include "minim/ops/loss_struct.h"
 #include "minim/ops/matrix.h"
@@ -20,9 +21,12 @@ inline void infer_class_loss(OpArgs& args, Reduction reduction, const char* op,
   args.out[0].shape = reduction == Reduction::none ? target : Shape{};
 }
 
-/// The losses of the positions, 0 where ignored; the mean over none is 0.
+/// The losses of the positions, 0 where ignored; the mean over none is 0, which is told.
 template <class A>
-void store_class_loss(const Arg& out, Reduction reduction, const A* losses, Index n, Index valid) {
+void store_class_loss(const Arg& out, Reduction reduction, const A* losses, Index n, Index valid,
+                      const char* op) {
+  if (n > 0 && valid == 0)
+    warn("[", op, "] all ", n, " targets are ignore_index: the loss and its gradient are 0");
   if (reduction == Reduction::none) return store_run(out.data, out.dtype, 1, n, losses);
   A total = sum16<A>(n, [&](Index r) { return losses[r]; });
   if (reduction == Reduction::mean) total /= A(std::max<Index>(1, valid));

@@ -77,8 +77,12 @@ Tensor batch_norm_update(const Tensor& x, Tensor running_mean, Tensor running_va
   NoGrad no_recording;
   const Index count = x.numel() / x.size(1);
   const double n = double(count), m = attrs.momentum;
-  running_mean.mul_(1 - m).add_(out[1] * m);
-  running_var.mul_(1 - m).add_(out[2] * (m * n / (n - 1)));
+  const Tensor finite = all(out[2] - out[2] == 0.0);  // a variance is where all values are
+  auto move = [&](Tensor& to, const Tensor& batch) {
+    to.copy_(where(finite, to * (1 - m) + batch, to));
+  };
+  move(running_mean, out[1] * m);
+  move(running_var, out[2] * (m * n / (n - 1)));
   return out[0];
 }
 

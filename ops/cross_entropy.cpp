@@ -66,7 +66,7 @@ void forward_in(OpArgs& args) {
   });
   const Index valid = p.target.counted(p.attrs.ignore_index);
   *static_cast<A*>(args.out[2].data) = A(valid);
-  store_class_loss(args.out[0], p.attrs.reduction, losses.data(), rows, valid);
+  store_class_loss(args.out[0], p.attrs.reduction, losses.data(), rows, valid, "cross_entropy");
 }
 
 /// d = scale * (softmax(x) - smoothed target)

@@ -86,11 +86,11 @@ Tensor& update(Tensor& x, const OpRow& row, const Tensor& other) {
   NoGrad no_recording;
   amp::Autocast no_casts(amp::Autocast::off);
   const Tensor operands[] = {x, other};
-  DType wide = result_type(std::array{x.typed(), other.typed()});
-  if (info(wide).category > info(x.dtype()).category)
-    fail("[", row.name, "_] the result is ", name_of(wide),
-         ", which an in-place op cannot store in ", name_of(x.dtype()));
+  for (const Tensor& t : operands) t.impl();  // an undefined one is told as such
   Tensor result = call(row, operands, {})[0];
+  if (info(result.dtype()).category > info(x.dtype()).category)
+    fail("[", row.name, "_] the result is ", name_of(result.dtype()),
+         ", which an in-place op cannot store in ", name_of(x.dtype()));
   if (!(result.shape() == x.shape()))
     fail("[", row.name, "_] the result has shape ", result.shape(), ", which cannot be stored in ",
          x.shape());

@@ -22,7 +22,7 @@ void forward_in(OpArgs& args) {
     *loss = -*load_run(advance(x.data, x.dtype, at), x.dtype, 1, 1, &buffer);
   }
   store_class_loss(args.out[0], attrs.reduction, losses.data(), target.size(),
-                   target.counted(attrs.ignore_index));
+                   target.counted(attrs.ignore_index), "nll_loss");
 }
 
 template <class A>

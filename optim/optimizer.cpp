@@ -4,6 +4,8 @@
 #include <limits>
 #include <map>
 
+#include "minim/autograd/node.h"
+
 namespace minim::optim {
 namespace {
 
@@ -45,9 +47,11 @@ void check_storage(const Rule& rule, const Options& o, const Tensor& p, const st
     fail("[", rule.name, "] ", label, " is ", name_of(p.dtype()), p.shape(),
          "; Muon is for matrices: put the others in a group with rule = &kAdamW");
   if (!is_half(p.dtype()) || o.masters || o.allow_plain_half) return;
+  const std::string& by = autograd_of(p).cast_by;
   if (!o.stochastic_rounding)
-    fail("[", rule.name, "] ", label, " is stored in ", name_of(p.dtype()),
-         " (a module's to() converts its parameters), where updates below half an ulp are lost; "
+    fail("[", rule.name, "] ", label, " is stored in ", name_of(p.dtype()), " (",
+         by.empty() ? "as it was made" : "by " + by,
+         "), where updates below half an ulp are lost; "
          "keep it in f32 and use "
          "Autocast, or set masters = true, or stochastic_rounding = true (bf16), or "
          "allow_plain_half = true");

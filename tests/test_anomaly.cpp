@@ -96,7 +96,8 @@ TEST_CASE("anomaly mode knows the module in forward and backward") {
                        Error);
 }
 
-TEST_CASE("what a live loss scale overflows is left to the scaler and a NaN of its own is not") {
+TEST_CASE(
+    "E9: what a live loss scale overflows is left to the scaler and a NaN of its own is not") {
   autograd::Anomaly on;
   const Tensor x = leaf({300, 1});
   amp::GradScaler scaler({.init_scale = 65536});

@@ -40,7 +40,7 @@ TEST_CASE("f64 and integers are left alone") {
   CHECK((i + i).dtype() == DType::i64);
 }
 
-TEST_CASE("matmul outside autocast wants one dtype and names who made what (T1)") {
+TEST_CASE("T1: matmul outside autocast wants one dtype and names who made what") {
   const Tensor x = full({2, 2}, 1.0), w = full({2, 2}, 1.0, DType::f16).set_name("head.weight");
   CHECK_THROWS_WITH_AS(matmul(x, w), Contains("'head.weight'"), Error);
   CHECK_THROWS_WITH_AS(matmul(x, w), Contains("f16"), Error);
@@ -127,7 +127,7 @@ TEST_CASE("a weight is cast once per region, and the copy is dropped at its end"
   CHECK(cast_bytes() == before);
 }
 
-TEST_CASE("a cast made without gradients is not used where they are wanted (A1)") {
+TEST_CASE("A1: a cast made without gradients is not used where they are wanted") {
   const Tensor w = parameter({2, 2}), x = full({2, 2}, 1.0);
   Autocast on(DType::bf16);
   {
@@ -140,7 +140,7 @@ TEST_CASE("a cast made without gradients is not used where they are wanted (A1)"
   CHECK(w.grad().to_vector() == std::vector<double>{2, 2, 2, 2});
 }
 
-TEST_CASE("every forward in one region sees the weights as they are now (A2)") {
+TEST_CASE("A2: every forward in one region sees the weights as they are now") {
   Tensor w = parameter({1, 1}, 1);
   const Tensor x = full({1, 1}, 1.0);
   Autocast on(DType::f16);
@@ -205,7 +205,7 @@ struct Doubled : Unary<Doubled> {
 
 }  // namespace
 
-TEST_CASE("an op of the user's own follows its row, forward inside and backward outside (T4)") {
+TEST_CASE("T4: an op of the user's own follows its row, forward inside and backward outside") {
   static constexpr OpRow row = make_row<Doubled>("doubled", Cast::lower, Cast::lower, 0, "a test");
   const Tensor x = parameter({2}, 1.0 / 3);
   const Tensor operands[] = {x};
@@ -220,7 +220,7 @@ TEST_CASE("an op of the user's own follows its row, forward inside and backward 
   CHECK(x.grad().to_vector()[0] == doctest::Approx(0.2).epsilon(0.01));
 }
 
-TEST_CASE("a region needs a dtype and cannot be copied (T5)") {
+TEST_CASE("T5: a region needs a dtype and cannot be copied") {
   static_assert(!std::is_default_constructible_v<Autocast>);
   static_assert(!std::is_copy_constructible_v<Autocast>);
 }

@@ -20,7 +20,7 @@ Tensor scalar_leaf(double v, DType d = DType::f32) { return full({}, v, d).set_r
 
 }  // namespace
 
-TEST_CASE("a value used many times collects every use (E5)") {
+TEST_CASE("E5: a value used many times collects every use") {
   const Tensor a = scalar_leaf(1), b = a + a, c = b * b + b;
   c.backward();
   CHECK(a.grad().item() == 10);
@@ -52,7 +52,7 @@ TEST_CASE("a second backward is an error if something was saved, unless the grap
   CHECK(x.grad().item() == 20);
 }
 
-TEST_CASE("a saved tensor that was changed in place is an error naming it and its versions (E6)") {
+TEST_CASE("E6: a saved tensor that was changed in place is an error naming it and its versions") {
   Tensor x = leaf({1, 2}).set_name("x");
   const Tensor y = x * x;
   {
@@ -68,7 +68,7 @@ TEST_CASE("a saved tensor that was changed in place is an error naming it and it
   CHECK(x.grad().to_vector() == Values{1, 1});
 }
 
-TEST_CASE("a chain of a million adds goes backward and is freed without recursion (E7)") {
+TEST_CASE("E7: a chain of a million adds goes backward and is freed without recursion") {
   const Tensor x = scalar_leaf(1);
   {
     Tensor y = x;
@@ -84,7 +84,7 @@ TEST_CASE("integers cannot require gradients, and comparisons do not") {
   CHECK_FALSE((leaf({1}) < leaf({2})).requires_grad());
 }
 
-TEST_CASE("an op without backward refuses an operand that requires gradients (E8)") {
+TEST_CASE("E8: an op without backward refuses an operand that requires gradients") {
   OpRow row = Op::exp;
   row.backward[0] = nullptr;
   const Tensor x = leaf({1});
@@ -93,14 +93,13 @@ TEST_CASE("an op without backward refuses an operand that requires gradients (E8
   CHECK_NOTHROW(call(row, detached, {}));
 }
 
-TEST_CASE("where does not mix the branch not taken into the gradient (N1)") {
+TEST_CASE("N1: where does not mix the branch not taken into the gradient") {
   const Tensor x = leaf({-1, -4});
   where(x > 0.0, sqrt(where(x > 0.0, x, 1.0)), x).backward(ones({2}));
   CHECK(x.grad().to_vector() == Values{1, 1});
 }
 
-TEST_CASE(
-    "where with a branch of infinite slope: the published cases have gradients 0 and 1 (N1)") {
+TEST_CASE("N1: where with a branch of infinite slope: the published cases have gradients 0 and 1") {
   const Tensor x = scalar_leaf(0);
   where(x == 0.0, 0.0, x * sqrt(x)).backward();
   CHECK(x.grad().item() == 0);

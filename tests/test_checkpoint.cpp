@@ -63,7 +63,7 @@ std::vector<Tensor> gradients(const std::string& mode, bool recompute, int micro
 
 }  // namespace
 
-TEST_CASE("recompute gives the same bits in every precision with dropout on") {
+TEST_CASE("E2: recompute gives the same bits in every precision with dropout on") {
   for (const char* mode :
        {"fp32", "amp-bf16", "amp-fp16", "bf16-master", "fp16-master", "bf16-sr"}) {
     CAPTURE(mode);

@@ -179,7 +179,7 @@ TEST_CASE("an unknown flag or key is an error with the nearest name") {
   CHECK(says(from("resume = \"x\"\n"), {"c.toml:1", "only be given on the command line"}));
 }
 
-TEST_CASE("case E10: precision decided in two places names both") {
+TEST_CASE("E10: precision decided in two places names both") {
   const TempDir dir;
   const std::string file = dir.write("c.toml", "[amp]\nprecision = \"amp-fp16\"\nbf16 = true\n");
   CHECK(says(error_of({"--config", file}),

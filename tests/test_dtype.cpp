@@ -175,7 +175,7 @@ TEST_CASE("the 16-bit types have no arithmetic: f16 + f16 is float") {
                 std::is_trivially_default_constructible_v<bf16>);
 }
 
-TEST_CASE("NaN stays NaN, and isnan sees it in this build") {
+TEST_CASE("D7: NaN stays NaN, and isnan sees it in this build") {
   volatile double nan = kNaN;
   volatile float low_bit =
       bits<float>(uint32_t(0x7f800001u));  // a NaN whose payload does not fit 16 bits

@@ -140,7 +140,7 @@ TEST_CASE(
   CHECK(w.version() == 1);
 }
 
-TEST_CASE("a number of the language never widens a tensor (T3)") {
+TEST_CASE("T3: a number of the language never widens a tensor") {
   for (DType d : {DType::f16, DType::bf16, DType::f32, DType::f64}) {
     CHECK((tensor({1}, d) * 2.5).dtype() == d);
     CHECK((3 + tensor({1}, d)).dtype() == d);
@@ -151,7 +151,7 @@ TEST_CASE("a number of the language never widens a tensor (T3)") {
   CHECK((arange(3) / 2).to_vector() == Values{0, 0.5, 1});
 }
 
-TEST_CASE("a number that does not fit the dtype is an error, infinity is not (M1)") {
+TEST_CASE("M1: a number that does not fit the dtype is an error, infinity is not") {
   const Tensor scores = zeros({2}, DType::f16), mask = tensor({1, 0}, DType::boolean);
   CHECK_THROWS_WITH_AS(masked_fill(scores, mask, -1e9), Contains("does not fit f16"), Error);
   CHECK_THROWS_WITH_AS(scores + 1e5, Contains("65504"), Error);
@@ -180,7 +180,7 @@ TEST_CASE("the allocator counts bytes by kind, and they return to where they wer
   CHECK(memory::stats().total.peak == after.total.current);
 }
 
-TEST_CASE("sums in fp32 are blocked: 32768 losses of 4.2 add up (R4)") {
+TEST_CASE("R4: sums in fp32 are blocked: 32768 losses of 4.2 add up") {
   const std::vector<float> losses(32 * 1024, 4.2f);
   const float sum = sum16<float>(Index(losses.size()), [&](Index i) { return losses[size_t(i)]; });
   CHECK(double(sum) == doctest::Approx(32768 * double(4.2f)).epsilon(1e-6));

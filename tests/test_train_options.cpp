@@ -109,6 +109,7 @@ TEST_CASE("a run with grad-stats logs every parameter's gradient") {
   std::string line;
   REQUIRE(std::getline(log, line));
   nlohmann::json record = nlohmann::json::parse(line);
+  CHECK(record.at("skip_share") == 0);
   double squares = 0;
   for (const auto& [name, g] : record.at("gradients").items()) {
     CAPTURE(name);

@@ -51,6 +51,7 @@ nlohmann::ordered_json record_of(const StepReport& r) {
                            {"clipped", r.clipped_norm},
                            {"scale", r.scale},
                            {"skipped", r.skipped},
+                           {"skip_share", r.skip_share},
                            {"max_logit", r.max_logit},
                            {"tokens_per_second", r.tokens_per_second}};
   if (r.has_floor) j["above_floor"] = r.above_floor;
@@ -146,12 +147,10 @@ class Loop {
     r.steps = config_.train.steps;
     r.seconds_left = seconds_ / double(done) * double(r.steps - r.step);
     if (!r.note.empty()) note(r.note);
-    if (std::isfinite(r.loss)) {
+    if (std::isfinite(r.loss))
       s.nonfinite_since = 0;
-    } else if (s.nonfinite_since == 0) {
+    else if (s.nonfinite_since == 0)
       s.nonfinite_since = r.step;
-      note(fmt::format("step {}: the loss is {}", r.step, number(r.loss, "g")));
-    }
     progress_.report(r);
     const bool last = r.step == r.steps;
     const auto is_due = [&](int64_t every) { return every > 0 && r.step % every == 0; };

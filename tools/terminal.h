@@ -23,6 +23,7 @@ struct StepReport {
   double grad_norm = 0, clipped_norm = 0;  // before and after clipping
   double scale = 1;                        // of the loss
   std::int64_t skipped = 0;                // steps not applied so far
+  double skip_share = 0;                   // of the last 100 steps, calibration apart
   double max_logit = 0;                    // largest |logit|
   double tokens_per_second = 0;
   double seconds_left = 0;

@@ -1,6 +1,7 @@
 #include "minim/tools/trainer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -175,16 +176,30 @@ Trainer::Trainer(const TrainConfig& config)
                .decay_share = config.train.decay_share};
 }
 
+std::vector<int64_t> Trainer::starts_of(int64_t micro) const {
+  const auto& t = config_.train;
+  const int64_t n = int64_t(data_.train.size()), block = config_.model.block;
+  return config_.input.shuffle == "epoch"
+             ? models::epoch_starts(uint64_t(t.seed), (step_ * t.accum + micro) * t.batch, t.batch,
+                                    n, block)
+             : models::batch_starts(uint64_t(t.seed), step_, micro, t.batch, n, block);
+}
+
+std::string Trainer::first_bad_op() try {
+  config_.run.anomaly = true;
+  optimizer_->zero_grad();
+  double logit = 0;
+  for (int64_t micro = 0; micro < config_.train.accum; ++micro) micro_step(micro, logit);
+  return "";
+} catch (const Error& found) {
+  return found.what();
+}
+
 double Trainer::micro_step(int64_t micro, double& max_logit) {
   const auto& t = config_.train;
   uint64_t number = uint64_t(step_ * t.accum + micro);
   generator() = {uint64_t(t.seed), (number + 1) * kStreamsPerMicroStep};
-  const int64_t n = int64_t(data_.train.size()), block = config_.model.block;
-  std::vector<int64_t> starts =
-      config_.input.shuffle == "epoch"
-          ? models::epoch_starts(uint64_t(t.seed), int64_t(number) * t.batch, t.batch, n, block)
-          : models::batch_starts(uint64_t(t.seed), step_, micro, t.batch, n, block);
-  models::Batch batch = models::make_batch(data_.train, starts, block);
+  models::Batch batch = models::make_batch(data_.train, starts_of(micro), config_.model.block);
   Tensor logits, loss;
   using autograd::Anomaly;
   auto watch = [&] {
@@ -212,13 +227,17 @@ std::optional<StepReport> Trainer::step() {
   const auto& t = config_.train;
   const auto counts = std::pair(underflow_.nonzero(), underflow_.lost());
   StepReport report;
+  double worst = -INFINITY;
+  int64_t worst_micro = 0;
   optimizer_->zero_grad();
   for (int64_t micro = 0; micro < t.accum; ++micro) {
     if (stop_requested()) {
       underflow_.set(counts.first, counts.second);
       return std::nullopt;
     }
-    report.loss += micro_step(micro, report.max_logit) / double(t.accum);
+    const double loss = micro_step(micro, report.max_logit);
+    if (!(loss <= worst)) worst = loss, worst_micro = micro;
+    report.loss += loss / double(t.accum);
   }
   scaler_.unscale(*optimizer_);
   report.grad_norm = optim::grad_norm(optimizer_->parameters());
@@ -228,7 +247,17 @@ std::optional<StepReport> Trainer::step() {
   report.lr = schedule_.at(optimizer_->applied_steps());
   optimizer_->set_lr(report.lr);
   optim::StepResult result = scaler_.step(*optimizer_, clip);
-  report.note = scaler_.update().text;
+  try {
+    report.note = scaler_.update().text;
+  } catch (const Error& hopeless) {
+    const std::string op = first_bad_op();
+    fail(hopeless.what(), op.empty() ? "" : "\nthe first bad op of the step: ", op);
+  }
+  if (watch_.flags(report.loss))
+    report.note += fmt::format(
+        "{}step {}: the loss is {}, recently {}; it is highest where sequences begin at tokens {}",
+        report.note.empty() ? "" : "; ", step_ + 1, number(report.loss, ".4g"),
+        number(watch_.recent(), ".4g"), fmt::join(starts_of(worst_micro), " "));
   ++step_;
   loss_ = report.loss;
   if (!result.stepped)
@@ -238,6 +267,7 @@ std::optional<StepReport> Trainer::step() {
   report.step = step_;
   report.skipped = skipped_;
   report.scale = result.scale_before;
+  report.skip_share = scaler_.skip_share();
   report.has_floor = floor_.has_value();
   if (floor_) report.above_floor = report.loss - *floor_;
   return report;

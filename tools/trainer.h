@@ -16,6 +16,7 @@
 #include "minim/optim/ema.h"
 #include "minim/optim/schedule.h"
 #include "minim/tools/config.h"
+#include "minim/tools/loss_watch.h"
 #include "minim/tools/terminal.h"
 
 namespace minim {
@@ -71,6 +72,10 @@ class Trainer {
   const UnderflowProbe& underflow() const { return underflow_; }
 
  private:
+  /// Where the sequences of a micro-batch of this step begin in the training tokens.
+  std::vector<int64_t> starts_of(int64_t micro) const;
+  /// What anomaly mode says of this step, gone through once more; "" where it finds nothing.
+  std::string first_bad_op();
   /// Forward and backward of one micro-batch; the loss, and the largest |logit| into `max_logit`.
   double micro_step(int64_t micro, double& max_logit);
 
@@ -85,6 +90,7 @@ class Trainer {
   optim::Schedule schedule_;
   amp::GradScaler scaler_;
   UnderflowProbe underflow_;
+  LossWatch watch_;
   int64_t step_ = 0, skipped_ = 0;
   double loss_ = 0;
 };

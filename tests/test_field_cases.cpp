@@ -1,0 +1,336 @@
+// What goes wrong in mixed precision in the field and is not about one op: masks, norms, constants,
+// data, accumulation and messages. Names begin with the case's id (docs/field-cases.md).
+#include <iostream>
+
+#include "minim/amp/autocast.h"
+#include "minim/autograd/anomaly.h"
+#include "minim/core/warn.h"
+#include "minim/models/conv_layers.h"
+#include "minim/models/gpt.h"
+#include "minim/models/language_model.h"
+#include "minim/models/layers.h"
+#include "minim/ops/composite.h"
+#include "minim/tests/op_harness.h"
+#include "minim/tests/optim_fixture.h"
+
+using namespace minim;
+using namespace minim::test;
+using doctest::Contains;
+
+namespace {
+
+Tensor alternating(const Shape& shape, double size) {
+  Values v(size_t(shape.numel()));
+  for (size_t i = 0; i < v.size(); ++i) v[i] = i % 2 ? -size : size;
+  return tensor(v, shape, DType::f16);
+}
+
+Tensor some(const Shape& shape, DType d = DType::f32) {
+  Values v(size_t(shape.numel()));
+  for (size_t i = 0; i < v.size(); ++i) v[i] = std::sin(double(7 * i + 1));
+  return tensor(v, shape, d);
+}
+
+bool all_finite(const Tensor& x) {
+  for (double v : x.to_vector())
+    if (!std::isfinite(v)) return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("M2: masks are taken together as booleans, where two sentinels would add up to -inf") {
+  CHECK(tensor({-65504}, DType::f16).item() == -65504);
+  CHECK((tensor({-65504}, DType::f16) + tensor({-16}, DType::f16)).item() == -kInf);
+  const Tensor a = tensor({1, 1, 0, 1, 1, 1, 0, 1, 1}, DType::boolean).reshape({3, 3});
+  const Tensor causal = tensor({1, 0, 0, 1, 1, 0, 1, 1, 1}, DType::boolean).reshape({3, 3});
+  for (AttentionKernel kernel : {AttentionKernel::reference, AttentionKernel::fused}) {
+    const Tensor q = some({1, 3, 4}, DType::f16).set_requires_grad();
+    const Tensor both =
+        scaled_dot_product_attention(q, q, q, a, {.causal = true, .kernel = kernel});
+    const Tensor once = scaled_dot_product_attention(q, q, q, a * causal, {.kernel = kernel});
+    CHECK(both.to_vector() == once.to_vector());
+    both.backward(ones(both.shape(), DType::f16));
+    CHECK(all_finite(q.grad()));
+  }
+}
+
+TEST_CASE("M3: in f16 and both kernels a row that sees no key is 0 with gradient 0") {
+  const Tensor mask = tensor({1, 1, 0, 0}, DType::boolean).reshape({2, 2});
+  for (AttentionKernel kernel : {AttentionKernel::reference, AttentionKernel::fused})
+    for (DType d : {DType::f32, DType::f16, DType::bf16}) {
+      const Tensor q = some({1, 2, 4}, d).set_requires_grad();
+      const Tensor y = scaled_dot_product_attention(q, some({1, 2, 4}, d), some({1, 2, 4}, d), mask,
+                                                    {.kernel = kernel});
+      y.backward(ones(y.shape(), d));
+      CHECK(y.select(1, 1).to_vector() == Values(4, 0));
+      CHECK(q.grad().select(1, 1).to_vector() == Values(4, 0));
+      CHECK(all_finite(y));
+      CHECK(all_finite(q.grad()));
+    }
+}
+
+TEST_CASE("R1: no norm squares in f16: of +-512 each is exact") {
+  const Tensor x = alternating({2, 64}, 512), one = alternating({2, 64}, 1);
+  CHECK(layer_norm(x).to_vector() == one.to_vector());
+  CHECK(rms_norm(x).to_vector() == one.to_vector());
+  CHECK(group_norm(x, {}, {}, {.num_groups = 1}).to_vector() == one.to_vector());
+  CHECK(batch_norm(x.reshape({128, 1})).to_vector() == one.to_vector());
+  CHECK(normalize(x).to_vector() == alternating({2, 64}, 0.125).to_vector());
+  CHECK(norm(x, {.axes = {1}}).to_vector() == Values{4096, 4096});
+  CHECK(minim::std(x, {.axes = {1}, .correction = 0}).to_vector() == Values{512, 512});
+  CHECK(cosine_similarity(x, x).to_vector() == Values{1, 1});
+}
+
+TEST_CASE("C1: no eps of a norm is lost in f16: what has no variance stays finite") {
+  const Tensor zero = zeros({2, 4}, DType::f16);
+  auto checks = [&](const Tensor& y, const Tensor& x) {
+    y.backward(ones(y.shape(), y.dtype()));
+    CHECK(all_finite(y));
+    CHECK(all_finite(x.grad()));
+  };
+  auto leaf = [&] { return zero.clone().set_requires_grad(); };
+  auto test = [&](auto f) {
+    const Tensor x = leaf();
+    checks(f(x), x);
+  };
+  test([](const Tensor& x) { return layer_norm(x, {}, {}, {.eps = 1e-8}); });
+  test([](const Tensor& x) { return rms_norm(x, {}, {.eps = 1e-8}); });
+  test([](const Tensor& x) { return group_norm(x, {}, {}, {.num_groups = 2, .eps = 1e-8}); });
+  test([](const Tensor& x) { return batch_norm(x, {}, {}, {}, {}, {.eps = 1e-8}); });
+  test([](const Tensor& x) { return normalize(x, {.eps = 1e-12}); });
+  test([&](const Tensor& x) { return cosine_similarity(x, zero, {.eps = 1e-8}); });
+}
+
+TEST_CASE("R6: a batch with an inf leaves the running statistics and the weights as they were") {
+  models::BatchNorm2d bn(1);
+  amp::GradScaler scaler;
+  optim::SGD opt(bn.parameters(), {.lr = 0.1});
+  auto step = [&](double value) {
+    opt.zero_grad();
+    Tensor x = some({2, 1, 2, 2});
+    x.select(0, 0).fill_(value);
+    scaler.scale(sum(bn(x) * some({2, 1, 2, 2}))).backward();
+    const bool stepped = scaler.step(opt).stepped;
+    scaler.update();
+    return stepped;
+  };
+  CHECK(step(1));
+  std::vector<Values> before;
+  for (const auto& [name, t] : bn.state_dict()) before.push_back(t.to_vector());
+  for (double bad : {kInf, kNaN}) CHECK_FALSE(step(bad));
+  size_t i = 0;
+  for (const auto& [name, t] : bn.state_dict()) {
+    CAPTURE(name);
+    CHECK(t.to_vector() == before[i++]);
+  }
+  bn.eval();
+  CHECK(all_finite(bn(some({1, 1, 2, 2}))));
+}
+
+TEST_CASE("R8: an activation beyond f16 is told with op, module and what fp32 would hold") {
+  models::Linear fc(2, 1, false);
+  struct Root : models::Module {
+    explicit Root(models::Linear& fc) : fc(fc) { child("fc", fc); }
+    Tensor forward(const Tensor& x) const override { return fc(x); }
+    models::Linear& fc;
+  } root(fc);
+  {
+    NoGrad guard;
+    fc.weight.copy_(tensor({256, 26.65}));
+  }
+  autograd::Anomaly on(3);
+  amp::Autocast casts(DType::f16);
+  const std::string text = error_of([&] { root(tensor({256, 26.65}).reshape({1, 2})); });
+  says(text, "[linear] Inf in result 0, in module fc, at step 3");
+  says(text, "in fp32 it would be f32(1, 1): min 66246.6, max 66246.6");
+}
+
+TEST_CASE("L7: rope tells position 256 from 257 in bf16, whose integers end at 256") {
+  const Tensor x = tensor({1, 0}, DType::bf16).reshape({1, 2});
+  amp::Autocast casts(DType::bf16);
+  auto cosine = [&](Index at) { return rope(x, {.offset = at}).to_vector()[0]; };
+  CHECK(std::abs(cosine(257) - cosine(256)) == doctest::Approx(0.859).epsilon(0.01));
+  CHECK(cosine(100001) == double(float(bf16(std::cos(100001.0)))));
+}
+
+TEST_CASE("N1: of every op with an infinite slope what where leaves out has gradient 0") {
+  using F = Tensor (*)(const Tensor&);
+  struct Case {
+    const char* name;
+    double at;
+    F f;
+  };
+  const Case cases[] = {
+      {"sqrt", 0, [](const Tensor& x) { return sqrt(x); }},
+      {"rsqrt", 0, [](const Tensor& x) { return rsqrt(x); }},
+      {"log", 0, [](const Tensor& x) { return log(x); }},
+      {"log1p", -1, [](const Tensor& x) { return log1p(x); }},
+      {"pow", 0, [](const Tensor& x) { return pow(x, 0.5); }},
+      {"negative pow", 0, [](const Tensor& x) { return pow(x, -1.0); }},
+      {"div", 0, [](const Tensor& x) { return 1.0 / x; }},
+      {"div of itself", 0, [](const Tensor& x) { return x / x; }},
+      {"x log x", 0, [](const Tensor& x) { return x * log(x); }},
+      {"bce", 0,
+       [](const Tensor& x) { return bce(x, ones(x.shape()), {.reduction = Reduction::none}); }},
+      {"norm", 0, [](const Tensor& x) { return norm(x.unsqueeze(1), {.axes = {1}, .p = 0.5}); }},
+      {"exp", 1e4, [](const Tensor& x) { return exp(x); }},
+  };
+  for (const Case& c : cases)
+    for (DType d : {DType::f32, DType::f64}) {
+      CAPTURE(c.name);
+      auto gradients = [&](auto choose) {
+        const Tensor x = tensor({c.at, 0.5}, d).set_requires_grad();
+        choose(x, x == c.at).backward(ones({2}, d));
+        return x.grad().to_vector();
+      };
+      const Tensor plain = tensor({0.5}, d).set_requires_grad();
+      c.f(plain).backward(ones({1}, d));
+      const Values want{0, plain.grad().item()};
+      CHECK(gradients([&](auto& x, auto bad) { return where(bad, 0.0, c.f(x)); }) == want);
+      CHECK(gradients([&](auto& x, auto bad) { return masked_fill(c.f(x), bad, 0.0); }) == want);
+    }
+}
+
+TEST_CASE("D1: targets that are all ignored are told once, by op, and by each call to a handler") {
+  const Tensor x = zeros({2, 3}), ignored = full({2}, -100, DType::i64);
+  std::vector<std::string> heard;
+  {
+    WarningScope scope([&](const std::string& text) { heard.push_back(text); });
+    cross_entropy(x, ignored);
+    nll_loss(x, ignored, {.reduction = Reduction::none});
+    cross_entropy(x, tensor({-100, 1}, DType::i64));
+    cross_entropy(zeros({0, 3}), zeros({0}, DType::i64));
+  }
+  REQUIRE(heard.size() == 2);
+  CHECK(heard[0] ==
+        "[cross_entropy] all 2 targets are ignore_index: the loss and its gradient are 0");
+  says(heard[1], "[nll_loss] all 2 targets");
+  std::ostringstream text;
+  std::streambuf* before = std::cerr.rdbuf(text.rdbuf());
+  for (int i = 0; i < 3; ++i) cross_entropy(x, ignored);
+  std::cerr.rdbuf(before);
+  CHECK(text.str() == "minim: warning: " + heard[0] + "\n");
+}
+
+TEST_CASE("D6: a NaN in the inputs is put down to the data, and the scale is not lowered for it") {
+  models::Linear fc(5, 1);
+  optim::SGD opt(fc.parameters(), {.lr = 0.1});
+  amp::GradScaler scaler;
+  for (int batch = 0; batch < 4; ++batch) {
+    Tensor x = some({3, 5});
+    if (batch == 3) x.slice(0, 2, 3).slice(1, 4, 5).fill_(kNaN);
+    auto loss = [&] {
+      amp::Autocast casts(DType::f16);
+      return mse(fc(x), zeros({3, 1}));
+    };
+    opt.zero_grad();
+    scaler.scale(loss()).backward();
+    const Values before = fc.weight.to_vector();
+    const amp::StepResult r = scaler.step(opt);
+    scaler.update();
+    CHECK(r.stepped == (batch != 3));
+    CHECK(scaler.scale() == 65536);
+    if (r.stepped) continue;
+    CHECK(fc.weight.to_vector() == before);
+    CHECK(r.scale_after == 65536);
+    CHECK(std::string(amp::cause_of(r.kind, r.scale_before)) == "the model or the data");
+    autograd::Anomaly on(batch);
+    says(error_of(loss), "operand 0 'x': f32(3, 5)");
+    says(error_of(loss), "1 of 15 not finite");
+  }
+}
+
+TEST_CASE("S6: a module that was converted to f16 is said to have been so") {
+  struct Root : models::Module {
+    models::Linear fc{4, 4};
+    Root() { child("fc", fc), name_parameters(); }
+  } root, whole;
+  root.fc.to(DType::f16);
+  says(error_of([&] { optim::AdamW{root.parameters()}; }),
+       "'fc.weight' is stored in f16 (by Module::to(f16) of 'fc')");
+  whole.to(DType::f16);
+  says(error_of([&] { optim::AdamW{whole.parameters()}; }),
+       "'fc.weight' is stored in f16 (by Module::to(f16))");
+}
+
+TEST_CASE("T2: every op of the table runs in f32 and f16 and bf16 and rounds once") {
+  const OpRow* rows[] = {
+#define OP(name, ...) &Op::name,
+#include "minim/ops/ops.def"
+#undef OP
+  };
+  for (const OpRow* row : rows)
+    for (const std::string& finding : check_dtypes(*row)) FAIL_CHECK(finding);
+}
+
+TEST_CASE("E3: micro-batches weigh by their tokens: 1 of loss 4 and 3 of loss 1 make 1.75") {
+  auto scores = [](Index n, double loss) { return full({n, 2}, -loss).set_requires_grad(); };
+  const Tensor a = scores(1, 4), b = scores(3, 1);
+  const double means =
+      (nll_loss(a, zeros({1}, DType::i64)).item() + nll_loss(b, zeros({3}, DType::i64)).item()) / 2;
+  CHECK(means == 2.5);
+  double total = 0;
+  for (const Tensor& x : {a, b}) {
+    const Tensor sum =
+        nll_loss(x, zeros({x.size(0)}, DType::i64), {.reduction = Reduction::sum}) / 4.0;
+    total += sum.item();
+    sum.backward();
+  }
+  CHECK(total == 1.75);
+  for (const Tensor& x : {a, b}) CHECK(x.grad().to_vector()[0] == -0.25);
+  // The same with the counts that the loss itself gives, some targets being ignored.
+  const Tensor logits = some({6, 5}).set_requires_grad();
+  const Tensor target = tensor({0, -100, -100, 3, 1, 4}, DType::i64);
+  cross_entropy(logits, target).backward();
+  const Values whole = logits.grad().to_vector();
+  logits.set_grad({});
+  for (Index at : {0, 3}) {
+    const CountedLoss part =
+        cross_entropy_counted(logits.slice(0, at, at + 3), target.slice(0, at, at + 3));
+    (part.loss * (part.n_valid.item() / 4)).backward();
+  }
+  check_near(logits.grad().to_vector(), whole, 1e-7);
+}
+
+TEST_CASE("E4: four micro-batches of 1 have the gradients of one batch of 4") {
+  manual_seed(1);
+  models::GPT model({.vocab = 7, .block = 6, .layers = 2, .heads = 2, .embd = 8});
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < 40; ++i) tokens.push_back(i * i % 7);
+  const std::vector<int64_t> starts{0, 9, 17, 30};
+  auto backward = [&](std::span<const int64_t> part) {
+    const models::Batch batch = models::make_batch(tokens, part, 6);
+    (cross_entropy(model(batch.inputs), batch.targets) * (double(part.size()) / 4)).backward();
+  };
+  backward(starts);
+  std::vector<Values> whole;
+  double largest = 0;
+  for (const Tensor& p : model.parameters()) {
+    whole.push_back(p.grad().to_vector());
+    for (double g : whole.back()) largest = std::max(largest, std::abs(g));
+    p.set_grad({});
+  }
+  for (size_t i = 0; i < 4; ++i) backward(std::span(starts).subspan(i, 1));
+  for (size_t k = 0; k < whole.size(); ++k) {
+    const Values parts = model.parameters()[k].grad().to_vector();
+    for (size_t i = 0; i < parts.size(); ++i)
+      CHECK(std::abs(parts[i] - whole[k][i]) <= 1e-6 * largest);
+  }
+}
+
+TEST_CASE("E9: under a live scale a NaN weight is told with op and module and step") {
+  models::GPT model({.vocab = 5, .block = 4, .layers = 1, .heads = 1, .embd = 4});
+  for (const auto& [name, p] : model.named_parameters())
+    if (name == "blocks.0.attn.qkv.weight") {
+      NoGrad guard;
+      Tensor(p).fill_(kNaN);
+    }
+  amp::GradScaler scaler;
+  autograd::Anomaly on(12);
+  amp::Autocast casts(DType::f16);
+  const Tensor tokens = tensor({0, 1, 2}, DType::i64).reshape({1, 3});
+  const std::string text = error_of([&] { scaler.scale(sum(model(tokens))).backward(); });
+  says(text, "[to] NaN in result 0, in module blocks.0.attn.qkv");
+  says(text, "at step 12");
+}
