@@ -1,0 +1,48 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "minim/tests/parity.h"
+
+namespace minim::test {
+
+TEST_CASE("parity with PyTorch: every op is within its bound of f64") {
+  std::vector<std::string> findings;
+  CHECK(compare_ops(findings).size() > 900);
+  for (const std::string& f : findings) FAIL_CHECK(f);
+}
+
+TEST_CASE("parity with PyTorch: logits and gradients and 20 AdamW losses of a GPT") {
+  std::vector<std::string> findings;
+  CHECK(compare_gpt(findings).size() == 3 * 30);
+  for (const std::string& f : findings) FAIL_CHECK(f);
+}
+
+TEST_CASE("parity with PyTorch: errors are in epsilons of the dtype") {
+  Errors e = errors_of({1 + 0x1p-11, 512, 0}, {1, 512, 0}, DType::f16);
+  CHECK(e.relative == 0.5);
+  CHECK(e.absolute == 0.5 / 512);
+  e = errors_of({INFINITY, 0x1p-11}, {1e6, 0}, DType::f16);  // overflow is no error of the op
+  CHECK(e.relative == 0);
+  CHECK(e.absolute > 0);
+}
+
+// Another machine has other last bits: the page is made on request, and checked for its rows only.
+TEST_CASE("parity with PyTorch: docs/accuracy.md has a line for every tensor") {
+  std::vector<std::string> findings;
+  const std::vector<Comparison> ops = compare_ops(findings), gpt = compare_gpt(findings);
+  if (const char* path = std::getenv("MINIM_ACCURACY"))
+    std::ofstream(path) << accuracy_page(ops, gpt);
+  std::ifstream file(std::string(MINIM_SOURCE) + "/docs/accuracy.md");
+  const std::string page(std::istreambuf_iterator<char>(file), {});
+  for (const auto* all : {&ops, &gpt})
+    for (const Comparison& c : *all) {
+      const std::string line = "| " + c.what + " | " + c.tensor + " |";
+      CHECK_MESSAGE(page.find(line) != page.npos, line);
+    }
+}
+
+}  // namespace minim::test
