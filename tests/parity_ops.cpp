@@ -6,6 +6,7 @@
 
 #include "minim/autograd/gradcheck.h"
 #include "minim/ops/composite.h"
+#include "minim/tests/op_harness.h"
 #include "minim/tests/parity.h"
 
 namespace minim::test {
@@ -193,13 +194,6 @@ std::vector<double> conditions_of(const autograd::TensorFunction& f, const Tenso
           sums[j] += std::fabs(x[i]) * (k < direct ? s : std::max(1.0, s));
   }
   return sums;
-}
-
-/// Half the distance between neighbours of v in dtype d.
-double half_ulp(DType d, double v) {
-  if (!is_floating(d)) return 0;
-  int exponent = v == 0 ? -1100 : std::ilogb(v);
-  return std::max(std::ldexp(1.0, exponent - info(d).digits), info(d).tiniest / 2);
 }
 
 double error_of(double got, double exact) {
