@@ -31,19 +31,23 @@ struct Positions {
 
 template <class A>
 struct RowLoss {
-  A loss, lse;
+  A loss, log_sum;  ///< log of sum exp(x - largest)
 };
+template <class A>
+A largest_of(const A* x, Index n) {
+  return max16<A>(n, [=](Index j) { return x[j]; });
+}
 
 template <class A>
 RowLoss<A> row_loss(const A* x, Index n, Index target, A smoothing) {
-  const A largest = max16<A>(n, [=](Index j) { return x[j]; });
+  const A largest = largest_of(x, n);
   const A log_sum = math::log(sum16<A>(n, [=](Index j) { return math::exp(x[j] - largest); }));
   A loss = (largest - x[target]) + log_sum;
   if (smoothing > A(0)) {
     const A mean = sum16<A>(n, [=](Index j) { return largest - x[j]; }) / A(n) + log_sum;
     loss = (A(1) - smoothing) * loss + smoothing * mean;
   }
-  return {loss, largest + log_sum};
+  return {loss, log_sum};
 }
 
 template <class A>
@@ -52,7 +56,7 @@ void forward_in(OpArgs& args) {
   p.target.check("cross_entropy", "target", p.classes, p.attrs.ignore_index);
   const Index rows = p.target.size();
   Scratch<A> losses{size_t(rows)};
-  A* lse = static_cast<A*>(args.out[1].data);
+  A* log_sums = static_cast<A*>(args.out[1].data);
   parallel_for(rows, p.grain, [&](Index begin, Index end) {
     Scratch<A> buffer{size_t(p.classes)};
     for (Index r = begin; r < end; ++r) {
@@ -61,7 +65,7 @@ void forward_in(OpArgs& args) {
         row =
             row_loss(p.load(r, buffer.data()), p.classes, p.target[r], A(p.attrs.label_smoothing));
       losses[size_t(r)] = row.loss;
-      lse[r] = row.lse;
+      log_sums[r] = row.log_sum;
     }
   });
   const Index valid = p.target.counted(p.attrs.ignore_index);
@@ -69,20 +73,22 @@ void forward_in(OpArgs& args) {
   store_class_loss(args.out[0], p.attrs.reduction, losses.data(), rows, valid, "cross_entropy");
 }
 
-/// d = scale * (softmax(x) - smoothed target)
+/// d = scale * (softmax(x) - smoothed target). The largest logit is found again rather than saved
+/// in a sum with log_sum, whose rounding would be an error of every probability.
 template <class A>
-void row_gradient(const A* x, Index n, Index target, A smoothing, A lse, A scale, A* d) {
-  const A uniform = smoothing / A(n);
+void row_gradient(const A* x, Index n, Index target, A smoothing, A log_sum, A scale, A* d) {
+  const A uniform = smoothing / A(n), largest = largest_of(x, n);
+  auto probability = [=](Index j) { return math::exp((x[j] - largest) - log_sum); };
 #pragma GCC ivdep
-  for (Index j = 0; j < n; ++j) d[j] = scale * (math::exp(x[j] - lse) - uniform);
-  d[target] = scale * (math::exp(x[target] - lse) - uniform - (A(1) - smoothing));
+  for (Index j = 0; j < n; ++j) d[j] = scale * (probability(j) - uniform);
+  d[target] = scale * (probability(target) - uniform - (A(1) - smoothing));
 }
 
 template <class A>
 void backward_in(OpArgs& args) {
   const Positions<A> p(args);
   const Arg &g = args.grad_out[0], &to = args.grad_in[0];
-  const A* lse = static_cast<const A*>(args.out[1].data);
+  const A* log_sums = static_cast<const A*>(args.out[1].data);
   const A valid = *static_cast<const A*>(args.out[2].data);
   auto slope = [&](Index r) { return class_loss_slope(g, p.attrs.reduction, r, valid); };
   parallel_for(p.target.size(), p.grain, [&](Index begin, Index end) {
@@ -92,7 +98,7 @@ void backward_in(OpArgs& args) {
       A* d = to.dtype == dtype_for<A>() ? static_cast<A*>(row) : buffer.data() + p.classes;
       if (p.counts(r))
         row_gradient(p.load(r, buffer.data()), p.classes, p.target[r], A(p.attrs.label_smoothing),
-                     lse[r], slope(r), d);
+                     log_sums[r], slope(r), d);
       else
         std::fill(d, d + p.classes, A(0));
       store_run(row, to.dtype, 1, p.classes, d);

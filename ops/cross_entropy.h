@@ -15,7 +15,7 @@ struct CrossEntropy {
                                        Operand{"target", Accepts::integer, Domain::index}};
   static constexpr Result result = Result::f32;
   static constexpr int n_outputs =
-      3;  ///< loss; log-sum-exp (...) and the number of targets that count, both for backward
+      3;  ///< loss; log sum exp(x - max) (...) and the number of targets that count, for backward
   static constexpr int returned = 1;
   static constexpr Saves saves{.inputs = 0b11, .outputs = 0b110};
   struct Attrs {

@@ -6,14 +6,14 @@
 #include "minim/tests/op_trial.h"
 
 namespace minim::test {
-namespace {
 
-/// Half the distance between neighbours of v in dtype d.
 double half_ulp(DType d, double v) {
   if (!is_floating(d)) return 0;
   int exponent = v == 0 ? -1100 : std::ilogb(v);
   return std::max(std::ldexp(1.0, exponent - info(d).digits), info(d).tiniest / 2);
 }
+
+namespace {
 
 bool differ(double a, double b, double allowed) {
   if (std::isnan(a) || std::isnan(b)) return std::isnan(a) != std::isnan(b);

@@ -43,4 +43,7 @@ Findings check_description(const OpRow& row);
 /// All of the above.
 Findings check_all(const OpRow& row);
 
+/// Half the distance between neighbours of v in dtype d; 0 for integers.
+double half_ulp(DType d, double v);
+
 }  // namespace minim::test

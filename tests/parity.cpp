@@ -1,0 +1,151 @@
+#include "minim/tests/parity.h"
+
+#include <cmath>
+#include <cstring>
+#include <iomanip>
+#include <map>
+#include <sstream>
+#include <thread>
+
+#include "minim/core/cpu/isa.h"
+
+namespace minim::test {
+
+std::vector<double> recurrence(Index count, uint32_t seed) {
+  std::vector<double> values(size_t(count), 0);
+  for (double& v : values) v = double((seed = seed * 1664525u + 1013904223u) >> 16) / 65536;
+  return values;
+}
+
+Errors errors_of(const std::vector<double>& got, const std::vector<double>& exact, DType unit) {
+  const double eps = std::ldexp(1.0, 1 - info(unit).digits),
+               normal = info(unit).tiniest * std::ldexp(1.0, info(unit).digits - 1);
+  auto fits = [&](double v) { return std::fabs(v) <= info(unit).max; };
+  double largest = normal;
+  for (double v : exact)
+    if (fits(v)) largest = std::max(largest, std::fabs(v));
+  Errors found;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    if (!fits(exact[i])) continue;
+    const double size = std::fabs(exact[i]), error = std::fabs(got[i] - exact[i]) / eps;
+    found.absolute = std::max(found.absolute, error / largest);
+    if (size >= largest / 1000) found.relative = std::max(found.relative, error / size);
+  }
+  return found;
+}
+
+models::SafeTensors golden(const char* file) {
+  return models::SafeTensors::read(std::string(MINIM_SOURCE) + "/tests/golden/" + file);
+}
+
+std::vector<double> values_of(const models::SafeTensors& file, const std::string& name) {
+  const models::Blob* blob = file.find(name);
+  if (!blob) fail("the golden file has no ", name);
+  Tensor t = empty(Shape(std::span<const Index>(blob->shape)), blob->dtype);
+  std::memcpy(t.data(), blob->bytes.data(), blob->bytes.size());
+  return t.to_vector();
+}
+
+namespace {
+
+constexpr const char* kIntroduction = R"(# Accuracy: minim beside PyTorch
+
+The largest errors against f64, in units of the dtype's epsilon (f32 2^-23, f16 2^-10, bf16 2^-7): a
+result that is rounded once is off by up to 0.5. Each cell is minim's error and PyTorch's.
+
+- *absolute*: the largest error in the tensor over its largest value.
+- *relative*: the largest error of an element over its own value, among elements of at least a
+  thousandth of the largest.
+
+Inputs are stored in the dtype, and PyTorch's f64 results for those very inputs are the reference. y
+is the result, d_x the gradient with regard to x. minim keeps gradients of 16-bit leaves in f32 and
+returns the losses of 16-bit operands in f32, hence its zeros there. Where backward reads the result
+(exp, sqrt, tanh, sigmoid, softmax ...), a 16-bit result was rounded before it was read, here and
+there, and the errors of the gradient are mostly that rounding.
+
+The bound that `tests/test_parity.cpp` holds for every element: minim's error is at most PyTorch's, or
+half an ulp plus c * 2^-24 times the condition, whichever is larger; `ops/ops.def` has each op's c.
+Where backward reads a rounded result, what that rounding makes of the gradient is added. The condition
+counts an operand's slope as 1 at least, so that gradients in the far tails of tanh and gelu, which
+are differences of numbers near 1 here as in PyTorch, are held to an absolute error. minim's f64 is
+held to PyTorch's in the same way; the GPT's tensors to a fixed number of epsilons.
+)";
+
+constexpr const char* kModel = R"(
+## A GPT of 2 layers
+
+The same weights and tokens: logits and gradients of the first step, and the losses of 20 steps of
+AdamW. bf16 is autocast over f32 weights, in minim by the policy `torch`, in PyTorch by its list for
+the CPU. The column f64 is minim's f64 against PyTorch's, which is the reference. AdamW's eps is 1e-5:
+with 1e-8 the first step divides a gradient that is all but 0 by its own size, and its rounding in f32
+moved the largest error of the losses to 95 epsilons in minim and 18 in PyTorch (in f64, a random change
+of the weights by half an epsilon of f32 moves them by up to 61).
+)";
+
+std::string cell(const Errors& minim, const Errors& torch, double Errors::*which) {
+  std::ostringstream text;
+  text << std::setprecision(2) << minim.*which << " / " << torch.*which;
+  return text.str();
+}
+
+/// One line per tensor; the dtypes side by side.
+void table(std::ostringstream& page, const std::vector<Comparison>& all,
+           std::initializer_list<DType> dtypes) {
+  std::map<std::pair<std::string, std::string>, std::map<DType, const Comparison*>> lines;
+  for (const Comparison& c : all) lines[{c.what, c.tensor}][c.dtype] = &c;
+  std::string rule = "\n|---|---|";
+  page << "\n| what | tensor |";
+  for (const char* kind : {" absolute |", " relative |"})
+    for (DType d : dtypes) page << " " << name_of(d) << kind, rule += "---|";
+  page << rule << "\n";
+  for (const auto& [key, by_dtype] : lines) {
+    page << "| " << key.first << " | " << key.second << " |";
+    for (auto which : {&Errors::absolute, &Errors::relative})
+      for (DType d : dtypes) {
+        const Comparison& c = *by_dtype.at(d);
+        page << " " << cell(c.minim, c.torch, which) << " |";
+      }
+    page << "\n";
+  }
+}
+
+/// "f32: 200 of 240 tensors ..."
+void counts(std::ostringstream& page, const std::vector<Comparison>& all) {
+  for (DType d : {DType::f32, DType::f16, DType::bf16}) {
+    int tensors = 0, nearer = 0, farther = 0;
+    for (const Comparison& c : all) {
+      if (c.dtype != d) continue;
+      ++tensors;
+      nearer += c.minim.absolute < c.torch.absolute;
+      farther += c.minim.absolute > c.torch.absolute;
+    }
+    page << "- " << name_of(d) << ": by absolute error, of " << tensors
+         << " tensors minim is nearer to f64 in " << nearer << ", PyTorch in " << farther
+         << ", and they are equal in " << tensors - nearer - farther << ".\n";
+  }
+}
+
+}  // namespace
+
+std::string accuracy_page(const std::vector<Comparison>& ops, const std::vector<Comparison>& gpt) {
+  const models::Metadata from = golden("ops.safetensors").metadata();
+  std::ostringstream page;
+  page << kIntroduction << "\nPyTorch " << from.at("torch") << " on the CPU (" << from.at("cpu")
+       << "), minim's `" << isa().name << "` kernels, both on an x86-64 machine of "
+       << std::thread::hardware_concurrency()
+       << " cores. Made by\n\n"
+          "    tools/make_goldens.py      # tests/golden/, where PyTorch is at hand\n"
+          "    MINIM_ACCURACY=docs/accuracy.md build/release/minim_tests -tc='parity*'\n\n"
+          "The last bits differ between instruction sets, so the numbers here are those of one "
+          "machine; the bound holds with MINIM_ISA=base, v3 and v4.\n\n## Ops\n\n";
+  counts(page, ops);
+  page << "\nMost of the difference in f16 and bf16 is that minim does not round gradients of "
+          "leaves "
+          "and losses to 16 bits.\n";
+  table(page, ops, {DType::f32, DType::f16, DType::bf16});
+  page << kModel;
+  table(page, gpt, {DType::f64, DType::f32, DType::bf16});
+  return page.str();
+}
+
+}  // namespace minim::test
