@@ -5,7 +5,7 @@
 #include <array>
 
 #include "minim/ops/call.h"
-#include "minim_op_includes.h"  // written by CMake from ops.def: the header of each row
+#include "minim/op_includes.h"  // written by CMake from ops.def: the header of each row
 
 namespace minim {
 namespace detail {
