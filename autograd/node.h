@@ -60,7 +60,7 @@ class ModuleScope {
   static const Path& current() { return current_; }  ///< null outside modules
 
  private:
-  static inline thread_local Path current_;
+  [[gnu::visibility("default")]] static inline thread_local Path current_;
   Path outer_;
 };
 
@@ -98,7 +98,7 @@ class GradMode {
 
  private:
   friend class GradScope;
-  static inline thread_local bool enabled_ = true;
+  [[gnu::visibility("default")]] static inline thread_local bool enabled_ = true;
 };
 
 class GradScope {

@@ -42,7 +42,7 @@ class Recorder {
 
  private:
   uint64_t take();
-  static inline thread_local Recorder* current_ = nullptr;
+  [[gnu::visibility("default")]] static inline thread_local Recorder* current_ = nullptr;
   Recorder* outer_ = current_;
   std::shared_ptr<Node> node_;  ///< null in a replay
   Replay& replay_;

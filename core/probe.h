@@ -22,7 +22,7 @@ class Probe {
 
  private:
   friend class ProbeScope;
-  static inline thread_local Probe* current_ = nullptr;
+  [[gnu::visibility("default")]] static inline thread_local Probe* current_ = nullptr;
 };
 
 class ProbeScope {

@@ -4,8 +4,8 @@
 #pragma once
 #include <array>
 
+#include "minim/op_includes.h"  // written by CMake from ops.def: the header of each row
 #include "minim/ops/call.h"
-#include "minim_op_includes.h"  // written by CMake from ops.def: the header of each row
 
 namespace minim {
 namespace detail {

@@ -9,7 +9,7 @@
 
 #include "minim/core/allocator.h"
 #include "minim/core/cuda/device.h"
-#include "minim/tests/op_trial.h"
+#include "minim/testing/op_trial.h"
 
 using namespace minim;
 using namespace minim::test;

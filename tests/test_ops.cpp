@@ -1,50 +1,14 @@
 // Every row of the table gets these tests, each under a name of its own; so does every row
 // registered at run time.
-#include <doctest/doctest.h>
-
 #include <set>
 
 #include "minim/ops/row.h"
-#include "minim/tests/op_harness.h"
+#include "minim/testing/op_tests.h"
 
 using namespace minim;
 using namespace minim::test;
 
-namespace {
-
-/// `line`: of the row in the table.
-void expect_none(const Findings& findings, int line = 0) {
-  const std::string row = line ? "ops/ops.def:" + std::to_string(line) + " " : "";
-  constexpr size_t kShown = 10;
-  for (size_t i = 0; i < std::min(kShown, findings.size()); ++i) FAIL_CHECK(row, findings[i]);
-  if (findings.size() > kShown) FAIL_CHECK("... and ", findings.size() - kShown, " more");
-  CHECK(findings.empty());
-}
-
-}  // namespace
-
-#define OP(name, ...)                                                                   \
-  TEST_CASE("op " #name ": gradient matches finite differences (f64)") {                \
-    expect_none(check_gradients(Op::name), __LINE__);                                   \
-  }                                                                                     \
-  TEST_CASE("op " #name ": every dtype is the f64 result rounded once") {               \
-    expect_none(check_dtypes(Op::name), __LINE__);                                      \
-  }                                                                                     \
-  TEST_CASE("op " #name ": autocast follows the row") {                                 \
-    expect_none(check_autocast(Op::name), __LINE__);                                    \
-  }                                                                                     \
-  TEST_CASE("op " #name ": strides do not change a bit") {                              \
-    expect_none(check_layouts(Op::name), __LINE__);                                     \
-  }                                                                                     \
-  TEST_CASE("op " #name ": backward reads what it saves, all of it and nothing else") { \
-    expect_none(check_saves(Op::name), __LINE__);                                       \
-  }                                                                                     \
-  TEST_CASE("op " #name ": threads do not change a bit") {                              \
-    expect_none(check_threads(Op::name), __LINE__);                                     \
-  }                                                                                     \
-  TEST_CASE("op " #name ": the row says what it must") {                                \
-    expect_none(check_description(Op::name), __LINE__);                                 \
-  }
+#define OP(name, ...) MINIM_OP_TESTS(name, Op::name)
 #include "minim/ops/ops.def"
 #undef OP
 

@@ -9,18 +9,21 @@ set -euo pipefail
 # in ops/call. A file may include its own layer and those before it.
 layers=(
   'core      core/*'
-  'ops       ops/*'
+  'ops       ops/* op_includes.h'
   'autograd  autograd/*'
   'amp       amp/*'
   'ops/call  ops/call.* ops/functional.* ops/composite.* ops/einsum.* ops/methods.* autograd/checkpoint.* autograd/gradcheck.*'
   'optim     optim/*'
   'models    models/*'
   'minim.h   minim.h'
+  'testing   testing/*'
+  'examples  examples/*'
   'top       tools/* tests/* docs/*'
 )
 
 # Library, its headers as a regular expression, and the files that may include them.
 libraries=(
+  'doctest        ^doctest/                                                     testing/op_tests.h tests/* examples/*'
   'Eigen          ^(eigen3/)?(unsupported/)?Eigen/                              tests/*'
   'CUDA           ^(cuda|cublas|cudnn|nccl|cub/|thrust/|cooperative_groups)     *.cu *.cuh core/cuda/* tests/test_cuda.cpp'
   'CLI11          ^CLI/                                                         tools/* models/* tests/*'
@@ -98,7 +101,7 @@ check() { # ROOT
     header=${BASH_REMATCH[2]}
     if [[ $header == minim/* ]]; then
       check_own_header "$file" "$line" "${header#minim/}"
-    elif [[ ${BASH_REMATCH[1]} == '"' && (-f $header || -f ${file%/*}/$header) ]]; then
+    elif [[ ${BASH_REMATCH[1]} == '"' && $file != examples/* && (-f $header || -f ${file%/*}/$header) ]]; then
       refuse "$file" "$line" "$header" "headers of this repository are included as minim/..."
     else
       check_library_header "$file" "$line" "$header"
@@ -130,6 +133,14 @@ cases=(
   'ok   minim.h                #include "minim/models/gpt.h"'
   'bad  models/c.h             #include "minim/minim.h"'
   'ok   docs/a.cpp             #include <minim/minim.h>'
+  'ok   ops/f.h                #include "minim/op_includes.h"'
+  'bad  core/l.h               #include "minim/op_includes.h"'
+  'ok   testing/a.h            #include "minim/ops/call.h"'
+  'bad  models/f.h             #include "minim/testing/a.h"'
+  'ok   examples/a/b.h         #include "minim/testing/a.h"'
+  'ok   examples/a/c.cpp       #include "b.h"'
+  'bad  examples/a/d.cpp       #include "minim/tests/a.h"'
+  'bad  testing/b.cpp          #include <doctest/doctest.h>'
   'ok   tests/a.cpp            #include "minim/tools/config.h"'
   'bad  tests/b.cpp            #include "minim/elsewhere/a.h"'
   'bad  elsewhere/a.cpp        #include "minim/core/a.h"'

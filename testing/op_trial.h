@@ -1,4 +1,4 @@
-// tests/op_trial.h -- one example of a row with its values, run forward and backward in ways that
+// testing/op_trial.h -- one example of a row with its values, run forward and backward in ways that
 // the harness compares.
 #pragma once
 #include <functional>
@@ -7,7 +7,7 @@
 
 #include "minim/autograd/gradcheck.h"
 #include "minim/ops/call.h"
-#include "minim/tests/op_harness.h"
+#include "minim/testing/op_checks.h"
 
 namespace minim::test {
 

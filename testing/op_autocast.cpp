@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "minim/amp/autocast.h"
-#include "minim/tests/op_trial.h"
+#include "minim/testing/op_trial.h"
 
 namespace minim::test {
 namespace {

@@ -1,9 +1,9 @@
-#include "minim/tests/op_harness.h"
+#include "minim/testing/op_checks.h"
 
 #include <cmath>
 #include <string_view>
 
-#include "minim/tests/op_trial.h"
+#include "minim/testing/op_trial.h"
 
 namespace minim::test {
 

@@ -1,4 +1,4 @@
-// tests/op_harness.h -- the tests that every row of the table gets without anyone writing them.
+// testing/op_checks.h -- the tests that every row of the table gets without anyone writing them.
 // Each runs over the row's examples and returns what is wrong, in words; an empty list is a pass.
 #pragma once
 #include <string>

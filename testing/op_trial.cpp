@@ -1,4 +1,4 @@
-#include "minim/tests/op_trial.h"
+#include "minim/testing/op_trial.h"
 
 #include <algorithm>
 #include <cmath>

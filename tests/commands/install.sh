@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# usage: install.sh BUILD_FOLDER
+# Installs the build into a scratch folder and follows the README of each example project against
+# it: its indented lines, in a copy of its folder. Then the command and each header, from there.
+set -euo pipefail
+[[ $# -eq 1 && -d $1 ]] || { echo "usage: $0 BUILD_FOLDER" >&2 && exit 2; }
+examples=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../../examples")
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+export PREFIX=$scratch/prefix
+cmake --install "$1" --prefix "$PREFIX" >/dev/null
+
+for readme in "$examples"/*/README.md; do
+  cp -r "$(dirname "$readme")" "$scratch"
+  cd "$scratch/$(basename "$(dirname "$readme")")"
+  rm -rf build
+  bash -euxc "$(sed -n 's/^    //p' README.md)"
+done
+
+"$PREFIX/bin/minim" info
+cd "$PREFIX/include"
+find minim -name '*.h' -printf '#include "%p"\n' | sort >"$scratch/all.cpp"
+"${CXX:-g++}" -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I. "$scratch/all.cpp"
