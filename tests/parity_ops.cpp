@@ -6,7 +6,7 @@
 
 #include "minim/autograd/gradcheck.h"
 #include "minim/ops/composite.h"
-#include "minim/tests/op_harness.h"
+#include "minim/testing/op_checks.h"
 #include "minim/tests/parity.h"
 
 namespace minim::test {

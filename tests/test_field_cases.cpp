@@ -10,7 +10,7 @@
 #include "minim/models/language_model.h"
 #include "minim/models/layers.h"
 #include "minim/ops/composite.h"
-#include "minim/tests/op_harness.h"
+#include "minim/testing/op_checks.h"
 #include "minim/tests/optim_fixture.h"
 
 using namespace minim;

@@ -23,7 +23,7 @@ layers=(
 
 # Library, its headers as a regular expression, and the files that may include them.
 libraries=(
-  'doctest        ^doctest/                                                     testing/op_tests.h tests/* examples/*'
+  'doctest        ^doctest/                                                     tests/* examples/*'
   'Eigen          ^(eigen3/)?(unsupported/)?Eigen/                              tests/*'
   'CUDA           ^(cuda|cublas|cudnn|nccl|cub/|thrust/|cooperative_groups)     *.cu *.cuh core/cuda/* tests/test_cuda.cpp'
   'CLI11          ^CLI/                                                         tools/* models/* tests/*'
@@ -44,6 +44,7 @@ matches() { # PATH PATTERNS: one of the patterns matches the path
 }
 
 find_layer() { # PATH: sets `layer` to its number, or fails
+  set -- "${1/#tests\/testing/testing}" # included, and installed, as minim/testing/...
   for ((layer = ${#layers[@]} - 1; layer >= 0; layer--)); do
     ! matches "$1" "${layers[layer]#* }" || return 0
   done
@@ -140,7 +141,8 @@ cases=(
   'ok   examples/a/b.h         #include "minim/testing/a.h"'
   'ok   examples/a/c.cpp       #include "b.h"'
   'bad  examples/a/d.cpp       #include "minim/tests/a.h"'
-  'bad  testing/b.cpp          #include <doctest/doctest.h>'
+  'bad  tests/testing/b.h      #include "minim/tools/config.h"'
+  'ok   tests/testing/c.h      #include "minim/models/gpt.h"'
   'ok   tests/a.cpp            #include "minim/tools/config.h"'
   'bad  tests/b.cpp            #include "minim/elsewhere/a.h"'
   'bad  elsewhere/a.cpp        #include "minim/core/a.h"'

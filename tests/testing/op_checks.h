@@ -1,5 +1,6 @@
-// testing/op_checks.h -- the tests that every row of the table gets without anyone writing them.
-// Each runs over the row's examples and returns what is wrong, in words; an empty list is a pass.
+// tests/testing/op_checks.h -- the tests that every row of the table gets without anyone writing
+// them. Each runs over the row's examples and returns what is wrong, in words; an empty list is a
+// pass.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
-// testing/op_tests.h -- the generated tests of a row as doctest cases, for this project's table and
-// for rows of your own program: one line `MINIM_OP_TESTS(softsign, softsign_row)` in a test source,
-// which links minim::testing and doctest (https://github.com/doctest/doctest).
+// tests/testing/op_tests.h -- the generated tests of a row as doctest cases, for this project's
+// table and for rows of your own program: one line `MINIM_OP_TESTS(softsign, softsign_row)` in a
+// test source, which links minim::testing and doctest (https://github.com/doctest/doctest).
 #pragma once
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
-// testing/op_trial.h -- one example of a row with its values, run forward and backward in ways that
-// the harness compares.
+// tests/testing/op_trial.h -- one example of a row with its values, run forward and backward in
+// ways that the harness compares.
 #pragma once
 #include <functional>
 #include <string>
