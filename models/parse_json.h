@@ -18,14 +18,13 @@ inline nlohmann::json parse_json(std::string_view text) {
 }
 
 /// object[key], a whole number of at least `least`. @throws Error for anything else.
-inline int64_t integer_in(const nlohmann::json& object, const char* key,
-                          int64_t least = INT64_MIN) {
+inline int64_t integer_in(const nlohmann::json& object, const char* key, int64_t least = 0) {
   const nlohmann::json& found = object.at(key);
-  const bool whole = found.is_number_integer() &&
-                     !(found.is_number_unsigned() && found.get<uint64_t>() > uint64_t(INT64_MAX));
-  if (!whole || found.get<int64_t>() < least)
-    fail("its ", key, " is ", found.dump(), "; expected a number of at least ", least,
-         ", without a fraction");
+  const bool fits = found.is_number_integer() &&
+                    !(found.is_number_unsigned() && found.get<uint64_t>() > uint64_t(INT64_MAX));
+  if (!fits || found.get<int64_t>() < least)
+    fail("its ", key, " cannot be read: ", found.dump(), "; expected a number of at least ", least,
+         " without a fraction");
   return found.get<int64_t>();
 }
 

@@ -13,7 +13,7 @@ using models::integer_in;
 using nlohmann::json;
 
 int64_t count_in(const json& state, const char* key) {
-  return std::min(integer_in(state, key, 0), int64_t{1'000'000'000'000'000});  // more may be added
+  return std::min(integer_in(state, key), int64_t{1'000'000'000'000'000});  // more may be added
 }
 
 double scale_in(const json& scaler) {
@@ -42,7 +42,7 @@ amp::ScalerState scaler_in(const json& scaler) {
 TrainState state_in(const json& j) {
   TrainState s{.step = count_in(j, "step"),
                .skipped = count_in(j, "skipped"),
-               .seed = integer_in(j, "seed"),
+               .seed = integer_in(j, "seed", INT64_MIN),
                .precision = j.at("precision").get<std::string>(),
                .optimizer = j.at("optimizer").get<std::string>(),
                .data = j.at("data").get<std::string>(),
