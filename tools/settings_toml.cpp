@@ -78,10 +78,41 @@ std::string toml_value(const Setting& setting) {
                                                              : text(setting);
 }
 
+/// Behind the string that begins at `at`, or the end.
+size_t end_of_string(std::string_view toml, size_t at) {
+  const char quote = toml[at];
+  const std::string three(3, quote);
+  const bool lines = toml.substr(at).starts_with(three);
+  const std::string_view end = std::string_view(three).substr(0, lines ? 3 : 1);
+  for (at += end.size(); at < toml.size(); ++at) {
+    if (toml.substr(at).starts_with(end)) return at + end.size();
+    if (toml[at] == '\n' && !lines) return at;
+    if (toml[at] == '\\' && quote == '"' && at + 1 < toml.size()) ++at;
+  }
+  return at;
+}
+
+/// TOML is ASCII but for strings and comments. toml++ 3.3 asks of other characters whether they are
+/// white space, and the answer is undefined behaviour for U+00A1 to U+0499, U+2D4F and others.
+void refuse_foreign_characters(std::string_view toml, const std::string& file) {
+  size_t at = toml.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+  while (at < toml.size()) {
+    if (toml[at] == '#') {
+      at = std::min(toml.find('\n', at), toml.size());
+    } else if (toml[at] == '"' || toml[at] == '\'') {
+      at = end_of_string(toml, at);
+    } else if (static_cast<signed char>(toml[at++]) < 0) {
+      fail(file, ":", 1 + std::count(toml.begin(), toml.begin() + ptrdiff_t(at), '\n'),
+           ": this is not TOML: a character that is not ASCII stands outside quotes and comments");
+    }
+  }
+}
+
 }  // namespace
 
 Layer read_toml(std::span<const Setting> settings, std::string_view toml, const std::string& file) {
   Layer found;
+  refuse_foreign_characters(toml, file);
   try {
     collect(settings, toml::parse(toml), "", file, found);
   } catch (const toml::parse_error& error) {
