@@ -24,8 +24,8 @@ growth stops below the cap @ amp/grad_scaler.h @ c.growth_factor <= c.max_scale 
 no floor under the backoff @ amp/grad_scaler.h @ std::max(float(s.scale * c.backoff_factor), float(c.min_scale)) @ float(s.scale * c.backoff_factor) @ amp/grad_scaler tests/test_grad_scaler @ *scale*
 a skip does not restart the growth @ amp/grad_scaler.h @ float(c.min_scale));\n    s.growth_tracker = 0; @ float(c.min_scale)); @ amp/grad_scaler tests/test_grad_scaler @ *scale*
 fused scaled step forgets the unscale factor @ optim/step.cpp @ g[j] * inverse_scale * clip @ g[j] * clip @ optim/step @ *scale*,*fused*
-sums leave their order @ core/sum.h @ kSumBlock = 1024 @ kSumBlock = 512 @ rows/sum ops/sum rows/norm rows/mean ops/mean core/reduce optim/clip @ *sum*,*norm*,*mean*
-rows are summed in another order @ core/sum.h @ lanes[j - whole] += f(j) @ lanes[0] += f(j) @ optim/clip @ *clip*,*norm*
+sums leave their order @ core/sum.h @ kSumBlock = 1024 @ kSumBlock = 512 @ rows/sum ops/sum @ *sum*
+the tail of a sum goes to lane 0 @ core/sum.h @ lanes[j - whole] += f(j) @ lanes[0] += f(j) @ rows/sum ops/sum @ *sum*
 Adam without bias correction of m @ optim/step.cpp @ lr / (1 - std::pow(beta1, t)) @ lr @ optim/step @ *Adam*
 Adam without bias correction of v @ optim/step.cpp @ A(std::sqrt(1 - std::pow(beta2, t))) @ A(1) @ optim/step @ *Adam*
 weight decay grows weights @ optim/step.cpp @ 1 - lr * decay @ 1 + lr * decay @ optim/step @ *Adam*

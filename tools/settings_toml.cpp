@@ -5,9 +5,13 @@
 #include <stdexcept>
 // Some texts ("T@" as the time of a date) break what toml++ 3.3 asserts, which would end the
 // program.
+namespace {
+constexpr void toml_expect(bool held, const char* what) {
+  if (!held) throw std::domain_error(what);
+}
+}  // namespace
 #undef NDEBUG
-#define TOML_ASSERT(expr) \
-  (static_cast<bool>(expr) ? void() : throw std::domain_error("toml++ expected " #expr))
+#define TOML_ASSERT(expr) toml_expect(static_cast<bool>(expr), "toml++ expected " #expr)
 #include <toml++/toml.h>
 #include <algorithm>
 #include <sstream>
