@@ -1,6 +1,6 @@
 // MANIFEST, a line "%", then state.json.
-#include "fuzz.h"
 #include "minim/models/manifest.h"
+#include "minim/tests/fuzz/fuzz.h"
 #include "minim/tools/train_state.h"
 
 using namespace minim;

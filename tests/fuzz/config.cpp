@@ -1,6 +1,6 @@
 // A configuration that is accepted reads back as it was written.
 #include "minim/tools/config.h"
-#include "fuzz.h"
+#include "minim/tests/fuzz/fuzz.h"
 
 using namespace minim;
 

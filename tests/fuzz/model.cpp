@@ -1,6 +1,6 @@
 // A model in a safetensors file: its configuration and tokenizer are JSON inside the metadata.
-#include "fuzz.h"
 #include "minim/models/model_file.h"
+#include "minim/tests/fuzz/fuzz.h"
 
 using namespace minim;
 

@@ -4,7 +4,7 @@
 #include <exception>
 #include <vector>
 
-#include "fuzz.h"
+#include "minim/tests/fuzz/fuzz.h"
 
 int main(int argc, char** argv) {
   int files = 0;

@@ -1,8 +1,8 @@
 // Every blob of a file that is accepted lies in memory that may be read.
 #include <numeric>
 
-#include "fuzz.h"
 #include "minim/models/model_file.h"
+#include "minim/tests/fuzz/fuzz.h"
 
 using namespace minim;
 

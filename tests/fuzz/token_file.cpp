@@ -1,6 +1,6 @@
 // Every id of a file that is accepted is in its vocabulary. The first byte chooses the vocabulary.
 #include "minim/models/token_file.h"
-#include "fuzz.h"
+#include "minim/tests/fuzz/fuzz.h"
 
 using namespace minim;
 

@@ -1,6 +1,6 @@
 // A tokenizer that is accepted reads back as it was written.
 #include "minim/models/tokenizer.h"
-#include "fuzz.h"
+#include "minim/tests/fuzz/fuzz.h"
 
 using namespace minim;
 
