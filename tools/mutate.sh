@@ -24,8 +24,8 @@ growth stops below the cap @ amp/grad_scaler.h @ c.growth_factor <= c.max_scale 
 no floor under the backoff @ amp/grad_scaler.h @ std::max(float(s.scale * c.backoff_factor), float(c.min_scale)) @ float(s.scale * c.backoff_factor) @ amp/grad_scaler tests/test_grad_scaler @ *scale*
 a skip does not restart the growth @ amp/grad_scaler.h @ float(c.min_scale));\n    s.growth_tracker = 0; @ float(c.min_scale)); @ amp/grad_scaler tests/test_grad_scaler @ *scale*
 fused scaled step forgets the unscale factor @ optim/step.cpp @ g[j] * inverse_scale * clip @ g[j] * clip @ optim/step @ *scale*,*fused*
-sums leave their order @ core/sum.h @ kSumBlock = 1024 @ kSumBlock = 512 @ rows/sum ops/sum @ *sum*
-the tail of a sum goes to lane 0 @ core/sum.h @ lanes[j - whole] += f(j) @ lanes[0] += f(j) @ rows/sum ops/sum @ *sum*
+sums leave their order @ core/sum.h @ kSumBlock = 1024 @ kSumBlock = 512 @ tests/test_sum @ *sum*
+the tail of a sum goes to lane 0 @ core/sum.h @ lanes[j - whole] += f(j) @ lanes[0] += f(j) @ tests/test_sum @ *sum*
 Adam without bias correction of m @ optim/step.cpp @ lr / (1 - std::pow(beta1, t)) @ lr @ optim/step @ *Adam*
 Adam without bias correction of v @ optim/step.cpp @ A(std::sqrt(1 - std::pow(beta2, t))) @ A(1) @ optim/step @ *Adam*
 weight decay grows weights @ optim/step.cpp @ 1 - lr * decay @ 1 + lr * decay @ optim/step @ *Adam*
@@ -38,7 +38,7 @@ attention's mask is turned round @ ops/attention.h @ x[j] = mask[j * mask_step_]
 causal attention sees one key ahead @ ops/scaled_dot_product_attention.cpp @ seen = call.seen_before(query + 1) @ seen = call.seen_before(query + 2) @ ops/scaled_dot_product_attention @ *attention*
 fused causal attention sees one key ahead @ ops/attention_fused.cpp @ b.first + 1 - from @ b.first + 2 - from @ ops/attention_fused @ *attention*
 masked_fill's mask is turned round @ ops/masked_fill.h @ return mask != A(0) ? value : x @ return mask == A(0) ? value : x @ rows/masked_fill @ *masked_fill*
-ignored targets count @ ops/cross_entropy.cpp @ target[r] != attrs.ignore_index @ target[r] >= 0 @ ops/cross_entropy @ *cross_entropy*
+ignored targets count @ ops/cross_entropy.cpp @ target[r] != attrs.ignore_index @ target[r] >= 0 @ ops/cross_entropy @ *cross_entropy*,*target*
 the mean counts ignored targets @ ops/class_loss_struct.h @ std::max<Index>(1, valid) @ n @ ops/cross_entropy @ *cross_entropy*
 label smoothing is not divided by the classes @ ops/cross_entropy.cpp @ uniform = smoothing / A(n) @ uniform = smoothing @ ops/cross_entropy @ *cross_entropy*
 dropout does not scale @ ops/dropout.h @ A(0) : x * A(1 / (1 - a.p)) @ A(0) : x @ rows/dropout @ *dropout*

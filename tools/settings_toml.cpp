@@ -106,10 +106,13 @@ size_t end_of_string(std::string_view toml, size_t at) {
 /// white space, and the answer is undefined behaviour for U+00A1 to U+0499, U+2D4F and others.
 void refuse_foreign_characters(std::string_view toml, const std::string& file) {
   size_t at = toml.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+  char before = '\n';  // the last character that is not blank: a string begins behind some only
   while (at < toml.size()) {
+    const bool begins = std::string_view("\n=,[.{").find(before) != std::string_view::npos;
+    if (toml[at] != ' ' && toml[at] != '\t' && toml[at] != '\r') before = toml[at];
     if (toml[at] == '#') {
       at = std::min(toml.find('\n', at), toml.size());
-    } else if (toml[at] == '"' || toml[at] == '\'') {
+    } else if (begins && (toml[at] == '"' || toml[at] == '\'')) {
       at = end_of_string(toml, at);
     } else if (static_cast<signed char>(toml[at++]) < 0) {
       fail(file, ":", 1 + std::count(toml.begin(), toml.begin() + ptrdiff_t(at), '\n'),
