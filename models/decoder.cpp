@@ -39,7 +39,8 @@ Family family_named(std::string_view name) {
 
 double least_parameters(const DecoderConfig& c) {
   const auto embd = double(c.embd);
-  return double(c.vocab) * embd + double(c.layers) * 4 * embd * embd;
+  const double positions = c.family == Family::gpt ? double(c.block) : 0;
+  return (double(c.vocab) + positions) * embd + double(c.layers) * 4 * embd * embd;
 }
 
 std::unique_ptr<Decoder> make_decoder(const DecoderConfig& config) {

@@ -65,7 +65,7 @@ class Decoder : public Module {
   std::optional<Linear> head_;
 };
 
-/// A lower bound that every family keeps: the embedding, and four square matrices in each layer.
+/// A lower bound that every family keeps: the embeddings, and four square matrices in each layer.
 double least_parameters(const DecoderConfig& config);
 
 /// The model of config.family, initialised from the thread's generator.

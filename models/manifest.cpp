@@ -4,9 +4,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
-#include "minim/core/error.h"
+#include "minim/models/parse_json.h"
 #include "minim/models/read_file.h"
 #include "minim/models/reason.h"
 #include "minim/models/sync_file.h"
@@ -42,7 +41,7 @@ Json read_manifest(const fs::path& dir) {
   if (!fs::is_directory(dir)) fail("it is not a directory");
   if (!fs::is_regular_file(dir / kManifestName))
     fail("it has no ", kManifestName, ": it is not a checkpoint, or was copied in part");
-  Json manifest = Json::parse(read_file(dir / kManifestName, "manifest"));
+  Json manifest = parse_json(read_file(dir / kManifestName, "manifest"));
   if (!manifest.is_object() || manifest.value("format", "") != kFormat)
     fail("its ", kManifestName, " is not of the format '", kFormat, "'");
   if (const Json& version = manifest.at("version"); version != kVersion)

@@ -1,10 +1,10 @@
 #include "minim/models/model_file.h"
 
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "minim/models/atomic_dir.h"
 #include "minim/models/manifest.h"
+#include "minim/models/parse_json.h"
 #include "minim/models/reason.h"
 #include "minim/ops/call.h"
 
@@ -22,16 +22,16 @@ json config_to_json(const DecoderConfig& c) {
 }
 
 DecoderConfig config_from_json(const json& j) {
-  return {.vocab = j.at("vocab"),
-          .block = j.at("block"),
-          .layers = j.at("layers"),
-          .heads = j.at("heads"),
-          .embd = j.at("embd"),
+  return {.vocab = integer_in(j, "vocab"),
+          .block = integer_in(j, "block"),
+          .layers = integer_in(j, "layers"),
+          .heads = integer_in(j, "heads"),
+          .embd = integer_in(j, "embd"),
           .dropout = j.at("dropout"),
           .bias = j.at("bias"),
           .tied = j.at("tied"),
           .family = family_named(j.at("model").get<std::string>()),
-          .kv_heads = j.at("kv_heads")};
+          .kv_heads = integer_in(j, "kv_heads")};
 }
 
 std::filesystem::path file_in(const std::filesystem::path& path) {
@@ -57,7 +57,7 @@ bool is_model(const Metadata& m) {
 LoadedModel model_of(const SafeTensors& stored) {
   const Metadata& m = stored.metadata();
   LoadedModel loaded{nullptr, Tokenizer::from_json(m.at("tokenizer")), m};
-  const DecoderConfig config = config_from_json(json::parse(m.at("config")));
+  const DecoderConfig config = config_from_json(parse_json(m.at("config")));
   if (config.vocab != loaded.tokenizer.vocab())
     fail("the model has a vocabulary of ", config.vocab, ", but its tokenizer has ",
          loaded.tokenizer.vocab(), " tokens");

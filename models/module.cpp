@@ -116,7 +116,7 @@ void Module::load_state_dict(const NamedTensors& given) {
                to_string(tensor.shape());
   }
   for (auto& [name, tensor] : given)
-    if (std::none_of(mine.begin(), mine.end(), [&](auto& m) { return m.first == name; }))
+    if (std::ranges::find(mine, name, &NamedTensors::value_type::first) == mine.end())
       wrong += "\n  unexpected: " + name;
   if (!wrong.empty()) fail("the state does not fit the model:", wrong);
   NoGrad no_recording;

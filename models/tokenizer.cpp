@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <nlohmann/json.hpp>
 
-#include "minim/core/error.h"
+#include "minim/models/parse_json.h"
 #include "minim/models/reason.h"
 #include "minim/models/utf8.h"
 
@@ -159,10 +158,10 @@ std::string Tokenizer::to_json() const {
 
 Tokenizer Tokenizer::from_json(const std::string& text) {
   try {
-    const nlohmann::json json = nlohmann::json::parse(text);
+    const nlohmann::json json = parse_json(text);
     if (json.at("format") != kFormat) fail("the format is ", json.at("format").dump());
     const std::string kind = json.at("kind").get<std::string>();
-    const int64_t vocab = json.at("vocab").get<int64_t>();
+    const int64_t vocab = integer_in(json, "vocab");
     Tokenizer t = kind == "byte"        ? bytes()
                   : kind == "character" ? characters(json.at("characters").get<std::string>())
                   : kind == "none"      ? none(vocab)

@@ -133,7 +133,7 @@ void backward_in(OpArgs& args) {
   const AttentionCall c(args);
   const Matrices g(args.grad_out[0], leading(args.in[0].shape, 2));
   const A* all = static_cast<const A*>(args.out[1].data);
-  const auto [dq, dk, dv] = std::tie(args.grad_in[0], args.grad_in[1], args.grad_in[2]);
+  const Arg &dq = args.grad_in[0], &dk = args.grad_in[1], &dv = args.grad_in[2];
   parallel_for(c.heads / c.group, 1, [&](Index begin, Index end) {
     Scratch<A> d(size_t(c.queries * c.keys)), copy(size_t(room_for_dropped(c))),
         dk_sum(size_t(c.keys * c.width)), dv_sum(size_t(c.keys * c.value_width));

@@ -154,7 +154,7 @@ void copy_state(const char* who, const std::vector<NamedState>& saved,
       wrong += "\n  " + name + " is " + shown(it->second) + ", expected " + shown(to);
   }
   for (const auto& [name, from] : given)
-    if (std::none_of(mine.begin(), mine.end(), [&](const auto& m) { return m.first == name; }))
+    if (std::ranges::find(mine, name, &NamedState::first) == mine.end())
       wrong += "\n  " + name + " is not expected";
   if (!wrong.empty()) fail("[", who, "] the saved state belongs to another optimizer:", wrong);
   for (const auto& [name, to] : mine) copy_elements(given.at(name), to);

@@ -180,8 +180,10 @@ void Optimizer::apply(std::vector<Tensor> grads, amp::Factors factors) {
     std::vector<amp::Chunk> chunks = amp::chunks_of(grads);
     parallel_for(Index(chunks.size()), 1, [&](Index begin, Index end) {
       for (Index k = begin; k < end; ++k) {
-        const auto [i, from, to] = chunks[size_t(k)];
-        in_its_type(i, [&]<class A>(Tag<A>) { update<A>(i, grads[i], from, to, left[i]); });
+        const amp::Chunk& c = chunks[size_t(k)];
+        in_its_type(c.tensor, [&]<class A>(Tag<A>) {
+          update<A>(c.tensor, grads[c.tensor], c.begin, c.end, left[c.tensor]);
+        });
       }
     });
   } else {

@@ -47,6 +47,13 @@ TEST_CASE("clip_grad_norm gives the published f64 results for p = 1, 2, 3, 0.5 a
   }
 }
 
+TEST_CASE("the clip coefficient shrinks and never grows") {
+  CHECK(optim::clip_coefficient(4, 1) == 1 / (4 + 1e-6));
+  CHECK(optim::clip_coefficient(0.5, 1) == 1);
+  CHECK(optim::clip_coefficient(0, 1) == 1);
+  CHECK(optim::clip_coefficient(INFINITY, 1) == 1);
+}
+
 TEST_CASE("gradients whose norm is within the limit stay as they are") {
   auto params = with_gradients({{.3, .4}}, DType::f64);
   CHECK(optim::clip_grad_norm(params, 1) == doctest::Approx(.5));

@@ -228,6 +228,10 @@ TEST_CASE(
   CHECK(says(error_of({"--config", dir.write("b.toml", "steps = [1]\n")}), {"steps", "b.toml:1"}));
   CHECK(
       says(error_of({"--config", dir.write("c.toml", "\nsteps = \n")}), {"c.toml:2", "not TOML"}));
+  CHECK(says(error_of({"--config", dir.write("d.toml", "# ä\nout = \"ö\"\nü = 1\n")}),
+             {"d.toml:3", "not TOML", "not ASCII"}));
+  CHECK(says(error_of({"--config", dir.write("e.toml", "steps = 1979-05-27T@7:32:00Z\n")}),
+             {"e.toml", "not TOML"}));
   CHECK(says(error_of({"--config", "/nowhere/c.toml"}), {"/nowhere/c.toml"}));
 }
 

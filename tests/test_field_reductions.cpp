@@ -227,3 +227,24 @@ TEST_CASE("bce is refused under autocast, and the error names bce_with_logits") 
   CHECK_THROWS_WITH_AS(bce(tensor({0.5}), tensor({1})), doctest::Contains("bce_with_logits"),
                        Error);
 }
+
+TEST_CASE("a target to ignore may be a class: it counts neither in the loss nor in its gradient") {
+  const Tensor logits = tensor(std::array{1., 2., 3., 0., 5., 1., 2., 2., 0.}, {3, 3});
+  const Tensor targets = tensor({0, 1, 2}, DType::i64), some = tensor({0, 2}, DType::i64);
+  const Tensor kept = tensor(std::array{1., 2., 3., 2., 2., 0.}, {2, 3});
+  CHECK(cross_entropy(logits, targets, {.ignore_index = 1}).item() ==
+        cross_entropy(kept, some).item());
+  CHECK(nll_loss(logits, targets, {.ignore_index = 1}).item() == nll_loss(kept, some).item());
+  auto d = gradient(logits, [&](const Tensor& x) {
+    return cross_entropy(x, targets, {.ignore_index = 1, .reduction = Reduction::sum});
+  });
+  CHECK(std::vector<double>(d.begin() + 3, d.begin() + 6) == std::vector<double>(3, 0));
+  CHECK(d[0] != 0);
+}
+
+TEST_CASE("var and std are unbiased unless the correction is 0") {
+  const Tensor x = tensor({1, 2, 3, 4}, DType::f64);
+  CHECK(var(x).item() == doctest::Approx(5.0 / 3).epsilon(1e-14));
+  CHECK(var(x, {.correction = 0}).item() == 1.25);
+  CHECK(minim::std(x).item() == doctest::Approx(std::sqrt(5.0 / 3)).epsilon(1e-14));
+}

@@ -176,6 +176,7 @@ TEST_CASE("model file: metadata that contradicts the weights is an error that na
   says(error("config", with("\"layers\":2", "\"layers\":3")), "missing: blocks.2.");
   says(error("config", with("\"layers\":2", "\"layers\":1")), "unexpected: blocks.1.");
   says(error("config", with("\"block\":4", "\"block\":5")), "positions.weight");
+  says(error("config", with("\"block\":4", "\"block\":1000000000000")), "asks for 8e+12");
   says(error("tokenizer", "[]"), "not a tokenizer");
   says(error("tokenizer", Tokenizer::bytes().to_json()), "256 tokens");
 }

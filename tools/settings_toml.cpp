@@ -2,6 +2,16 @@
 // includes toml++, which is slow to compile.
 #include <fmt/format.h>
 
+#include <stdexcept>
+// Some texts ("T@" as the time of a date) break what toml++ 3.3 asserts, which would end the
+// program.
+namespace {
+constexpr void toml_expect(bool held, const char* what) {
+  if (!held) throw std::domain_error(what);
+}
+}  // namespace
+#undef NDEBUG
+#define TOML_ASSERT(expr) toml_expect(static_cast<bool>(expr), "toml++ expected " #expr)
 #include <toml++/toml.h>
 #include <algorithm>
 #include <sstream>
@@ -78,10 +88,44 @@ std::string toml_value(const Setting& setting) {
                                                              : text(setting);
 }
 
+/// Behind the string that begins at `at`, or the end.
+size_t end_of_string(std::string_view toml, size_t at) {
+  const char quote = toml[at];
+  const std::string three(3, quote);
+  const bool lines = toml.substr(at).starts_with(three);
+  const std::string_view end = std::string_view(three).substr(0, lines ? 3 : 1);
+  for (at += end.size(); at < toml.size(); ++at) {
+    if (toml.substr(at).starts_with(end)) return at + end.size();
+    if (toml[at] == '\n' && !lines) return at;
+    if (toml[at] == '\\' && quote == '"' && at + 1 < toml.size()) ++at;
+  }
+  return at;
+}
+
+/// TOML is ASCII but for strings and comments. toml++ 3.3 asks of other characters whether they are
+/// white space, and the answer is undefined behaviour for U+00A1 to U+0499, U+2D4F and others.
+void refuse_foreign_characters(std::string_view toml, const std::string& file) {
+  size_t at = toml.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+  char before = '\n';  // the last character that is not blank: a string begins behind some only
+  while (at < toml.size()) {
+    const bool begins = std::string_view("\n=,[.{").find(before) != std::string_view::npos;
+    if (toml[at] != ' ' && toml[at] != '\t' && toml[at] != '\r') before = toml[at];
+    if (toml[at] == '#') {
+      at = std::min(toml.find('\n', at), toml.size());
+    } else if (begins && (toml[at] == '"' || toml[at] == '\'')) {
+      at = end_of_string(toml, at);
+    } else if (static_cast<signed char>(toml[at++]) < 0) {
+      fail(file, ":", 1 + std::count(toml.begin(), toml.begin() + ptrdiff_t(at), '\n'),
+           ": this is not TOML: a character that is not ASCII stands outside quotes and comments");
+    }
+  }
+}
+
 }  // namespace
 
 Layer read_toml(std::span<const Setting> settings, std::string_view toml, const std::string& file) {
   Layer found;
+  refuse_foreign_characters(toml, file);
   try {
     collect(settings, toml::parse(toml), "", file, found);
   } catch (const toml::parse_error& error) {
@@ -89,6 +133,8 @@ Layer read_toml(std::span<const Setting> settings, std::string_view toml, const 
     std::string why(error.description());
     if (why.starts_with("Error while ")) why.erase(0, std::string_view("Error while ").size());
     fail(file, ":", at.line, ":", at.column, ": this is not TOML: ", why);
+  } catch (const std::domain_error& error) {
+    fail(file, ": this is not TOML: ", error.what());
   }
   for (const Assignment& given : found) refuse_command_line_only(settings, given);
   return found;

@@ -4,15 +4,12 @@
 #include <fmt/ranges.h>
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <nlohmann/json.hpp>
 
 #include "minim/amp/autocast.h"
 #include "minim/autograd/anomaly.h"
 #include "minim/models/atomic_dir.h"
 #include "minim/models/model_file.h"
 #include "minim/models/read_file.h"
-#include "minim/models/reason.h"
 #include "minim/models/sync_file.h"
 #include "minim/models/toy_language.h"
 #include "minim/ops/functional.h"
@@ -20,12 +17,12 @@
 #include "minim/optim/schedule.h"
 #include "minim/tools/signals.h"
 #include "minim/tools/sizes.h"
+#include "minim/tools/train_state.h"
 
 namespace minim {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 constexpr uint64_t kStreamsPerMicroStep = 1 << 16;  // more than a model has dropouts
 
@@ -134,17 +131,10 @@ std::string fingerprint(const models::Dataset& data) {
   return fmt::format("{:016x}", hash);
 }
 
-/// state[key], a number of at least `least`.
-double number_in(const json& state, const char* key, double least) {
-  const json& found = state.at(key);
-  const double value = found.is_number() ? found.get<double>() : NAN;
-  if (!(value >= least && std::isfinite(value)))
-    fail("its ", key, " is ", found.dump(), "; expected a number of at least ", least);
-  return value;
-}
-
-int64_t count_in(const json& state, const char* key) {
-  return int64_t(std::min(number_in(state, key, 0), 1e15));
+TrainState read_train_state(const fs::path& file) try {
+  return train_state_from(models::read_file(file, "state"));
+} catch (const Error& e) {
+  fail("the checkpoint ", file.parent_path(), ": ", e.what());
 }
 
 double largest_magnitude(const Tensor& x) {
@@ -293,35 +283,30 @@ void Trainer::save(const fs::path& dir) const {
     auto averaged = ema_->swap();
     save_model("model_ema.safetensors");
   }
-  amp::ScalerState s = scaler_.state();
-  json state{{"step", step_},
-             {"skipped", skipped_},
-             {"loss", loss_},
-             {"seed", config_.train.seed},
-             {"precision", config_.amp.precision},
-             {"optimizer", config_.train.optimizer},
-             {"data", data_.source},
-             {"data_hash", data_hash_},
-             {"vocab", data_.vocab},
-             {"scaler",
-              {{"scale", s.scale},
-               {"growth_tracker", s.growth_tracker},
-               {"skips_at_floor", s.skips_at_floor},
-               {"seen", s.seen},
-               {"recent", s.recent}}},
-             {"underflow", {underflow_.nonzero(), underflow_.lost()}}};
-  models::write_file_atomically(checkpoint.staging() / "state.json", state.dump(2) + "\n");
+  const TrainState state{.step = step_,
+                         .skipped = skipped_,
+                         .loss = loss_,
+                         .seed = config_.train.seed,
+                         .precision = config_.amp.precision,
+                         .optimizer = config_.train.optimizer,
+                         .data = data_.source,
+                         .data_hash = data_hash_,
+                         .vocab = data_.vocab,
+                         .scaler = scaler_.state(),
+                         .gradients_nonzero = underflow_.nonzero(),
+                         .gradients_lost = underflow_.lost()};
+  models::write_file_atomically(checkpoint.staging() / "state.json", to_json(state));
   checkpoint.commit();
 }
 
-std::string Trainer::resume(const fs::path& dir) try {
+std::string Trainer::resume(const fs::path& dir) {
   std::string damage;
   std::optional<fs::path> at = models::newest_complete(dir / "checkpoint", &damage);
   if (!at)
     fail("there is no checkpoint in '", dir.string(),
          "' to resume from: a run that was killed has those of --checkpoint-every");
   models::LoadedModel loaded = models::load_model(*at);
-  const json state = json::parse(models::read_file(*at / "state.json", "state"));
+  const TrainState state = read_train_state(*at / "state.json");
   std::string wrong;
   auto differ = [&](const char* what, const auto& saved, const auto& now) {
     if (saved != now)
@@ -337,33 +322,26 @@ std::string Trainer::resume(const fs::path& dir) try {
   differ("tied", was.tied, is.tied);
   differ("model", name_of(was.family), name_of(is.family));
   differ("kv-heads", was.kv_heads, is.kv_heads);
-  differ("precision", state.at("precision").get<std::string>(), config_.amp.precision);
-  differ("optimizer", state.at("optimizer").get<std::string>(), config_.train.optimizer);
-  differ("seed", state.at("seed").get<int64_t>(), config_.train.seed);
+  differ("precision", state.precision, config_.amp.precision);
+  differ("optimizer", state.optimizer, config_.train.optimizer);
+  differ("seed", state.seed, config_.train.seed);
   differ("ema", fs::exists(*at / "ema.safetensors"), ema_.has_value());
   if (!(loaded.tokenizer == data_.tokenizer))
     wrong += "\n  the tokenizer: its vocabulary is another one";
-  if (state.value("data_hash", data_hash_) != data_hash_)
+  if (state.data_hash.value_or(data_hash_) != data_hash_)
     wrong += fmt::format("\n  the data: tokens of {} in the checkpoint, others of {} now",
-                         state.at("data").get<std::string>(), data_.source);
+                         state.data, data_.source);
   if (!wrong.empty()) fail("'", dir.string(), "' cannot be resumed with these settings:", wrong);
   model_->load_state_dict(loaded.model->state_dict());
   optimizer_->load_state(read_state(*at / "optimizer.safetensors"));
   if (ema_) ema_->load_state(read_state(*at / "ema.safetensors"));
-  const json& scaler = state.at("scaler");
-  number_in(scaler, "scale", std::numeric_limits<float>::denorm_min());
-  count_in(scaler, "growth_tracker"), count_in(scaler, "skips_at_floor");
-  scaler_.load_state({scaler.at("scale"), scaler.at("growth_tracker"), scaler.at("skips_at_floor"),
-                      scaler.at("seen"), scaler.at("recent")});
-  underflow_.set(state.at("underflow")[0], state.at("underflow")[1]);
-  step_ = count_in(state, "step");
-  skipped_ = std::min(count_in(state, "skipped"), step_);
-  loss_ = state.at("loss").is_null() ? NAN : state.at("loss").get<double>();  // JSON has no NaN
+  scaler_.load_state(state.scaler);
+  underflow_.set(state.gradients_nonzero, state.gradients_lost);
+  step_ = state.step;
+  skipped_ = state.skipped;
+  loss_ = state.loss;
   if (damage.empty()) return "";
   return fmt::format("{}; going on from {}, step {}", damage, at->string(), step_);
-} catch (const json::exception& e) {
-  fail("the checkpoint in '", dir.string(),
-       "' has a state.json that cannot be read: ", models::reason(e));
 }
 
 }  // namespace minim

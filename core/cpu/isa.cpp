@@ -9,14 +9,24 @@ namespace minim {
 
 extern const IsaKernels kernels_base, kernels_v3, kernels_v4;
 
+namespace {
+#ifdef __clang__  // 14 knows features, not levels; processors with these have the rest of the level
+bool has_v3() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2"); }
+bool has_v4() { return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"); }
+#else
+bool has_v3() { return __builtin_cpu_supports("x86-64-v3"); }
+bool has_v4() { return __builtin_cpu_supports("x86-64-v4"); }
+#endif
+}  // namespace
+
 const IsaKernels* isa_at(int index) {
   switch (index) {
     case 0:
       return &kernels_base;
     case 1:
-      return __builtin_cpu_supports("x86-64-v3") ? &kernels_v3 : nullptr;
+      return has_v3() ? &kernels_v3 : nullptr;
     case 2:
-      return __builtin_cpu_supports("x86-64-v4") ? &kernels_v4 : nullptr;
+      return has_v4() ? &kernels_v4 : nullptr;
   }
   fail("there are ", kIsas, " ISAs, and no number ", index);
 }

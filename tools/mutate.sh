@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# Mutation check: breaks one place of the library at a time and looks whether a test notices.
+#   usage: tools/mutate.sh [--list | WORD]   WORD: only mutants whose description contains it
+# Needs an up-to-date build/release. The sources stay as they are: a mutant is a copy of one file in
+# a directory that comes first among the includes; the translation units that use it are compiled
+# again and linked before the library, in which they then stand for the old ones.
+# Exit status: 0 all were killed, 1 one survived or could not be tried.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD build=$PWD/build/release
+
+# One mutant: what it breaks @ file @ old text @ new text @ translation units @ test cases. The old
+# text stands once in the file. rows/NAME is the row's unit that CMake writes.
+mutants=$(
+  cat <<'TABLE'
+layer_norm forgets eps @ ops/layer_norm.h @ math::rsqrt(var + A(attrs.eps)) @ math::rsqrt(var) @ rows/layer_norm @ *norm*,*eps*
+rms_norm forgets eps @ ops/rms_norm.h @ squares / A(lane.n) + A(attrs.eps) @ squares / A(lane.n) @ rows/rms_norm @ *norm*,*eps*
+f16 ties away from zero @ core/half.h @ x + 0xc8000fffu + ((x >> 13) & 1u) @ x + 0xc8001000u @ tests/test_dtype @ *f16*
+bf16 ties away from zero @ core/half.h @ x + 0x7fffu + ((x >> 16) & 1u) @ x + 0x8000u @ tests/test_dtype @ *bf16*
+f64 to f16 rounds twice @ core/half.h @ explicit f16(double d) : u(from_float(round_to_odd(d))) @ explicit f16(double d) : u(from_float(float(d))) @ tests/test_dtype @ *round*
+unscaling multiplies by the scale @ amp/grad_scaler.cpp @ inverse_of(state_.scale) @ state_.scale @ amp/grad_scaler @ *scale*
+growth one step late @ amp/grad_scaler.h @ ++s.growth_tracker >= c.growth_interval @ ++s.growth_tracker > c.growth_interval @ amp/grad_scaler tests/test_grad_scaler @ *scale*
+growth stops below the cap @ amp/grad_scaler.h @ c.growth_factor <= c.max_scale @ c.growth_factor < c.max_scale @ amp/grad_scaler tests/test_grad_scaler @ *scale*
+no floor under the backoff @ amp/grad_scaler.h @ std::max(float(s.scale * c.backoff_factor), float(c.min_scale)) @ float(s.scale * c.backoff_factor) @ amp/grad_scaler tests/test_grad_scaler @ *scale*
+a skip does not restart the growth @ amp/grad_scaler.h @ float(c.min_scale));\n    s.growth_tracker = 0; @ float(c.min_scale)); @ amp/grad_scaler tests/test_grad_scaler @ *scale*
+fused scaled step forgets the unscale factor @ optim/step.cpp @ g[j] * inverse_scale * clip @ g[j] * clip @ optim/step @ *scale*,*fused*
+sums leave their order @ core/sum.h @ kSumBlock = 1024 @ kSumBlock = 512 @ tests/test_sum @ *sum*
+the tail of a sum goes to lane 0 @ core/sum.h @ lanes[j - whole] += f(j) @ lanes[0] += f(j) @ tests/test_sum @ *sum*
+Adam without bias correction of m @ optim/step.cpp @ lr / (1 - std::pow(beta1, t)) @ lr @ optim/step @ *Adam*
+Adam without bias correction of v @ optim/step.cpp @ A(std::sqrt(1 - std::pow(beta2, t))) @ A(1) @ optim/step @ *Adam*
+weight decay grows weights @ optim/step.cpp @ 1 - lr * decay @ 1 + lr * decay @ optim/step @ *Adam*
+Adam's eps is corrected too @ optim/update.h @ math::sqrt(top) / c.root2 + c.eps @ (math::sqrt(top) + c.eps) / c.root2 @ optim/step @ *Adam*
+SGD's nesterov is plain momentum @ optim/update.h @ c.nesterov ? g + c.momentum * m : m @ m @ optim/step @ *SGD*,*nesterov*
+stochastic rounding has 15 bits @ optim/step.cpp @ 16 * (e % 2) & 0xffffu @ 16 * (e % 2) & 0x7fffu @ optim/step @ *round*
+clipping forgets its 1e-6 @ optim/clip.cpp @ max_norm / (norm + 1e-6) @ max_norm / norm @ optim/clip @ *clip*
+clipping scales up @ optim/clip.cpp @ std::min(1.0, max_norm / (norm + 1e-6)) @ max_norm / (norm + 1e-6) @ optim/clip @ *clip*
+attention's mask is turned round @ ops/attention.h @ x[j] = mask[j * mask_step_] ? @ x[j] = !mask[j * mask_step_] ? @ ops/scaled_dot_product_attention ops/attention_fused @ *attention*
+causal attention sees one key ahead @ ops/scaled_dot_product_attention.cpp @ seen = call.seen_before(query + 1) @ seen = call.seen_before(query + 2) @ ops/scaled_dot_product_attention @ *attention*
+fused causal attention sees one key ahead @ ops/attention_fused.cpp @ b.first + 1 - from @ b.first + 2 - from @ ops/attention_fused @ *attention*
+masked_fill's mask is turned round @ ops/masked_fill.h @ return mask != A(0) ? value : x @ return mask == A(0) ? value : x @ rows/masked_fill @ *masked_fill*
+ignored targets count @ ops/cross_entropy.cpp @ target[r] != attrs.ignore_index @ target[r] >= 0 @ ops/cross_entropy @ *cross_entropy*,*target*
+the mean counts ignored targets @ ops/class_loss_struct.h @ std::max<Index>(1, valid) @ n @ ops/cross_entropy @ *cross_entropy*
+label smoothing is not divided by the classes @ ops/cross_entropy.cpp @ uniform = smoothing / A(n) @ uniform = smoothing @ ops/cross_entropy @ *cross_entropy*
+dropout does not scale @ ops/dropout.h @ A(0) : x * A(1 / (1 - a.p)) @ A(0) : x @ rows/dropout @ *dropout*
+a Philox constant is off by one @ core/random.h @ 0xBB67AE85u @ 0xBB67AE86u @ tests/test_random @ *Philox*
+what backward needs may change @ autograd/tape.cpp @ saved.tensor.version() == saved.version @ saved.tensor.version() >= saved.version @ autograd/tape @ *version*,*in place*,*in-place*
+f16 with bf16 promotes to f16 @ core/promotion.h @ /*f16    */ {f16, f16, f16, f16, f16, f32, @ /*f16    */ {f16, f16, f16, f16, f16, f16, @ tests/test_dtype @ *
+autocast rounds f64 @ amp/autocast.cpp @ if (f64 || !floating) @ if (!floating) @ amp/autocast @ *autocast*,*f64*
+var is of the population @ ops/var.h @ double(n) - attrs.correction @ double(n) @ rows/var @ var*
+warmup starts at 0 @ optim/schedule.h @ lr * double(applied + 1) / double(warmup + 1) @ lr * double(applied) / double(warmup) @ tests/test_schedule @ *
+average without warmup @ optim/ema.cpp @ std::min(decay_, (1 + n) / (10 + n)) @ decay_ @ optim/ema @ *average*,*Ema*,*EMA*
+TABLE
+)
+
+trim() { sed 's/^ *//; s/ *$//' <<<"$1"; }
+unit_source() {
+  case $1 in
+    rows/*) echo "$build/generated/$1.cpp" ;;
+    *) echo "$root/$1.cpp" ;;
+  esac
+}
+
+# Compiles unit $1 with the overlay; prints the object's path.
+compile() {
+  local source command object=$work/${1//\//_}.o from
+  source=$(unit_source "$1")
+  command=$(grep -F -- " -c $source" <<<"$commands" | head -n 1)
+  [[ -n $command ]] || { echo "no command compiles $source" >&2 && return 1; }
+  from=$work/minim/$1.cpp
+  [[ -f $from ]] || from=$source
+  command=${command%% -MD*}
+  command=${command#ccache }
+  (cd "$build" && ${command/ -I/ -I$work -I} -Wno-error -w -o "$object" -c "$from") >&2 || return 1
+  echo "$object"
+}
+
+# try FILE OLD NEW UNITS TESTS; prints killed, survived or why it could not be tried.
+try() {
+  local file=$1 old new units=$4 tests=$5 text unit object objects=() link place
+  printf -v old '%b' "$2"
+  printf -v new '%b' "$3"
+  text=$(<"$file")
+  local after=${text#*"$old"}
+  [[ $after != "$text" ]] || { echo "the old text is not in the file" && return; }
+  [[ $after != *"$old"* ]] || { echo "the old text is there twice" && return; }
+  rm -rf "$work" && mkdir -p "$work/minim/$(dirname "$file")"
+  printf '%s\n' "${text%%"$old"*}$new$after" >"$work/minim/$file"
+  link=$link_command
+  for unit in $units; do
+    if ! object=$(compile "$unit" 2>"$work/log"); then
+      grep -q 'static assertion failed' "$work/log" && echo killed || echo "does not compile"
+      return
+    fi
+    place=CMakeFiles/minim_tests.dir/$unit.cpp.o
+    link=${link/" $place "/ }
+    objects+=("$object")
+  done
+  # Before all others, so that of two equal inline functions the mutated one is kept.
+  link=${link/ CMakeFiles/ ${objects[*]} CMakeFiles}
+  link=${link/-o minim_tests/-o $work/minim_tests}
+  (cd "$build" && eval "$link") >&2 || { echo "does not link" && return; }
+  if ! timeout 300 "$work/minim_tests" --test-case="$tests" >"$work/log" 2>&1; then
+    echo killed
+  elif grep -q 'test cases: *0 ' "$work/log"; then
+    echo "no test is called $tests"
+  else
+    echo SURVIVED
+  fi
+}
+
+if [[ ${1-} == --list ]]; then
+  cut -d '@' -f 1,2 <<<"$mutants"
+  exit
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+commands=$(ninja -C "$build" -t commands minim_tests)
+link_command=$(grep -- ' -o minim_tests ' <<<"$commands" | grep -v ' -c ')
+link_command=${link_command#: && }
+link_command=${link_command% && :*}
+link_command=${link_command%%&& cd *}
+
+total=0 killed=0
+while IFS=@ read -r what file old new units tests; do
+  [[ $what == *"${1-}"* ]] || continue
+  verdict=$(try "$(trim "$file")" "$(trim "$old")" "$(trim "$new")" "$units" "$(trim "$tests")")
+  total=$((total + 1))
+  [[ $verdict != killed ]] || killed=$((killed + 1))
+  printf '%-10s %-50s %s\n' "$verdict" "$(trim "$what")" "$(trim "$file")"
+done <<<"$mutants"
+echo "$killed of $total mutants killed"
+[[ $total -gt 0 && $killed == "$total" ]]

@@ -1,0 +1,90 @@
+#include "minim/tools/train_state.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "minim/models/parse_json.h"
+#include "minim/models/reason.h"
+
+namespace minim {
+namespace {
+
+using models::integer_in;
+using nlohmann::json;
+
+int64_t count_in(const json& state, const char* key) {
+  return std::min(integer_in(state, key), int64_t{1'000'000'000'000'000});  // more may be added
+}
+
+double scale_in(const json& scaler) {
+  constexpr double kLeast = std::numeric_limits<float>::denorm_min();
+  const json& found = scaler.at("scale");
+  const double value = found.is_number() ? found.get<double>() : NAN;
+  if (!(value >= kLeast && std::isfinite(value)))
+    fail("its scale is ", found.dump(), "; expected a number of at least ", kLeast);
+  return value;
+}
+
+amp::ScalerState scaler_in(const json& scaler) {
+  amp::ScalerState s{.scale = scale_in(scaler),
+                     .growth_tracker = count_in(scaler, "growth_tracker"),
+                     .skips_at_floor = count_in(scaler, "skips_at_floor"),
+                     .seen = count_in(scaler, "seen")};
+  const json& recent = scaler.at("recent");
+  for (size_t i = 0; i < s.recent.size(); ++i) {
+    if (!recent.at(i).is_number_unsigned())
+      fail("its recent is ", recent.dump(), "; expected two numbers of 64 bits");
+    s.recent[i] = recent.at(i).get<uint64_t>();
+  }
+  return s;
+}
+
+TrainState state_in(const json& j) {
+  TrainState s{.step = count_in(j, "step"),
+               .skipped = count_in(j, "skipped"),
+               .seed = integer_in(j, "seed", INT64_MIN),
+               .precision = j.at("precision").get<std::string>(),
+               .optimizer = j.at("optimizer").get<std::string>(),
+               .data = j.at("data").get<std::string>(),
+               .vocab = count_in(j, "vocab"),
+               .scaler = scaler_in(j.at("scaler"))};
+  s.skipped = std::min(s.skipped, s.step);
+  if (!j.at("loss").is_null()) s.loss = j.at("loss").get<double>();  // JSON has no NaN
+  if (j.contains("data_hash")) s.data_hash = j.at("data_hash").get<std::string>();
+  const json counts{{"nonzero", j.at("underflow").at(0)}, {"lost", j.at("underflow").at(1)}};
+  s.gradients_nonzero = count_in(counts, "nonzero");
+  s.gradients_lost = count_in(counts, "lost");
+  return s;
+}
+
+}  // namespace
+
+std::string to_json(const TrainState& s) {
+  json state{{"step", s.step},
+             {"skipped", s.skipped},
+             {"loss", s.loss},
+             {"seed", s.seed},
+             {"precision", s.precision},
+             {"optimizer", s.optimizer},
+             {"data", s.data},
+             {"vocab", s.vocab},
+             {"scaler",
+              {{"scale", s.scaler.scale},
+               {"growth_tracker", s.scaler.growth_tracker},
+               {"skips_at_floor", s.scaler.skips_at_floor},
+               {"seen", s.scaler.seen},
+               {"recent", s.scaler.recent}}},
+             {"underflow", {s.gradients_nonzero, s.gradients_lost}}};
+  if (s.data_hash) state["data_hash"] = *s.data_hash;
+  return state.dump(2) + "\n";
+}
+
+TrainState train_state_from(const std::string& text) try {
+  return state_in(models::parse_json(text));
+} catch (const json::exception& e) {
+  fail("state.json cannot be read: ", models::reason(e));
+} catch (const Error& e) {
+  fail("state.json cannot be used: ", e.what());
+}
+
+}  // namespace minim
