@@ -35,4 +35,7 @@ TEST_CASE("sums are made in 16 lanes and blocks of 1024 and joined as a tree") {
   CHECK(sum(t).item() == double(expected));
   CHECK(sum(t.reshape({1, n}), {.axes = {1}}).item() == double(expected));
   CHECK(mean(t).item() == double(expected / float(n)));
+  const float few[] = {1e8f, 1, -1e8f};  // (few[0] + few[2]) + few[1]
+  CHECK(sum16<float>(3, [&](Index j) { return few[j]; }) == 1);
+  CHECK(sum(tensor({1e8, 1, -1e8})).item() == 1);
 }
