@@ -75,7 +75,8 @@ void* allocate(size_t bytes, Device device, MemoryKind kind) {
     blocks.pop_back();
     c.stats.cached -= size;
   } else {
-    p = std::aligned_alloc(kAlignment, size);
+    constexpr size_t kMost = size_t{1} << 40;  // no machine has it, and sanitizers end the program
+    p = size < kMost ? std::aligned_alloc(kAlignment, size) : nullptr;
     if (!p)
       fail("out of memory: ", size, " bytes for ", name_of(kind), " (", c.stats.total.current,
            " bytes in use)");

@@ -43,6 +43,8 @@ void collect(std::span<const Setting> settings, const toml::table& table, const 
     const std::string name = prefix + std::string(key.str());
     const std::string source = fmt::format("{}:{}", file, node.source().begin.line);
     if (const toml::table* section = node.as_table()) {
+      if (std::ranges::count(name, '.') > 1)  // "section.key" is the deepest there is
+        fail("'", name, "' (", source, ") is a table: a setting is KEY or SECTION.KEY");
       collect(settings, *section, name + ".", file, found);
     } else if (node.is_array() && is_list(settings, name)) {
       for (const toml::node& each : *node.as_array())
