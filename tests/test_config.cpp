@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "minim/core/error.h"
+#include "minim/tests/temp_dir.h"
 #include "minim/tools/config.h"
 #include "minim/tools/nearest.h"
 
@@ -35,19 +36,7 @@ bool says(const std::string& message, const Words& parts) {
   return !message.empty();
 }
 
-struct TempDir {
-  std::filesystem::path path;
-  TempDir() {
-    std::string name = (std::filesystem::temp_directory_path() / "minim-config-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~TempDir() { std::filesystem::remove_all(path); }
-  std::string write(const std::string& name, const std::string& content) const {
-    std::ofstream(path / name) << content;
-    return (path / name).string();
-  }
-};
+using test::TempDir;
 
 }  // namespace
 

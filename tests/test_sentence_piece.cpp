@@ -10,6 +10,7 @@
 #include "minim/core/error.h"
 #include "minim/models/dataset.h"
 #include "minim/models/toy_language.h"
+#include "minim/tests/temp_dir.h"
 
 using namespace minim;
 using namespace minim::models;
@@ -101,14 +102,9 @@ TEST_CASE("what a SentencePiece model does not know is unknown, or bytes") {
 }
 
 TEST_CASE("texts are read through a SentencePiece model's file, and what is none is refused") {
-  std::string folder = (std::filesystem::temp_directory_path() / "minim-spm-XXXXXX").string();
-  REQUIRE(mkdtemp(folder.data()) != nullptr);
-  const auto write = [&](const std::string& name, const std::string& bytes) {
-    std::ofstream(folder + "/" + name, std::ios::binary) << bytes;
-    return folder + "/" + name;
-  };
-  const std::string model = trained("bpe", true), file = write("toy.model", model);
-  const DataFiles files{.train = {write("a", toy_text())}, .tokenizer = file};
+  const test::TempDir folder;
+  const std::string model = trained("bpe", true), file = folder.write("toy.model", model);
+  const DataFiles files{.train = {folder.write("a", toy_text())}, .tokenizer = file};
   const Dataset data = load_files(files);
   CHECK(data.tokenizer == Tokenizer::sentencepiece(model));
   TokenArray all = data.train;
@@ -119,9 +115,8 @@ TEST_CASE("texts are read through a SentencePiece model's file, and what is none
     CAPTURE(message);
     CHECK(message.find(expected) != message.npos);
   };
-  refused({.train = files.train, .tokenizer = write("no.model", "no model")}, "no.model'");
-  refused({.train = files.train, .tokenizer = folder + "/none.model"}, "does not exist");
-  refused({.train = {write("bad", "a\xff")}, .tokenizer = file}, "offset 1");
-  refused({.train = {write("ids.bin", "\1")}, .tokenizer = file}, "is for texts");
-  std::filesystem::remove_all(folder);
+  refused({.train = files.train, .tokenizer = folder.write("no.model", "no model")}, "no.model'");
+  refused({.train = files.train, .tokenizer = folder.at("none.model")}, "does not exist");
+  refused({.train = {folder.write("bad", "a\xff")}, .tokenizer = file}, "offset 1");
+  refused({.train = {folder.write("ids.bin", "\1")}, .tokenizer = file}, "is for texts");
 }

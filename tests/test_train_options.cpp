@@ -10,6 +10,7 @@
 
 #include "minim/models/model_file.h"
 #include "minim/models/read_file.h"
+#include "minim/tests/temp_dir.h"
 #include "minim/tools/run.h"
 #include "minim/tools/trainer.h"
 
@@ -18,15 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-struct TempDir {
-  fs::path path;
-  TempDir() {
-    std::string name = (fs::temp_directory_path() / "minim-train-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~TempDir() { fs::remove_all(path); }
-};
+using test::TempDir;
 
 TrainConfig small(const std::string& precision, const std::string& optimizer) {
   TrainConfig c;

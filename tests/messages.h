@@ -1,0 +1,30 @@
+// tests/messages.h -- what an error says.
+#pragma once
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "minim/core/error.h"
+
+namespace minim::test {
+
+inline std::string error_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+inline void check_says(const std::string& message, const std::vector<std::string>& parts) {
+  CAPTURE(message);
+  for (const std::string& part : parts) {
+    CAPTURE(part);
+    CHECK(message.find(part) != message.npos);
+  }
+}
+
+}  // namespace minim::test
