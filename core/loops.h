@@ -150,7 +150,7 @@ void pointwise_forward(OpArgs& args) {
       in.load(args, at.data(), walk.stride.data(), at[N], m);
       void* to = advance(out.data, out.dtype, at[N]);
       A* y = out.dtype == dtype_for<A>() ? static_cast<A*>(to) : result;
-      per_isa<ForwardLoop<Op, A>>(&attrs, static_cast<const A* const*>(in.x), m, y);
+      per_isa<A, ForwardLoop<Op, A>>(&attrs, static_cast<const A* const*>(in.x), m, y);
       store_run(to, out.dtype, 1, m, y);
       for (size_t k = 0; k <= N; ++k) at[k] += m * walk.stride[k];
     }
@@ -194,7 +194,7 @@ void pointwise_backward(OpArgs& args) {
           load_run(advance(g.data, g.dtype, at[N + 1]), g.dtype, walk.stride[N + 1], m, g_buffer);
       const A* ys = load_run(y.data ? advance(y.data, y.dtype, at[N + 2]) : nullptr, y.dtype,
                              walk.stride[N + 2], m, y_buffer);
-      per_isa<BackwardLoop<Op, A>>(&attrs, gs, ys, static_cast<const A* const*>(in.x), m, d);
+      per_isa<A, BackwardLoop<Op, A>>(&attrs, gs, ys, static_cast<const A* const*>(in.x), m, d);
       for (size_t k = 0; k < N; ++k)
         if (const Arg& to = target[k].to; to.data)
           store_run(advance(to.data, to.dtype, at[N]), to.dtype, 1, m, d[k]);

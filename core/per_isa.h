@@ -24,15 +24,17 @@ loop_v4(Args... args) {
 }
 #endif
 
-/// Loop::run(args...), for the CPU at hand.
-template <class Loop, class... Args>
+/// Loop::run(args...), for the CPU at hand where A is float; f64, the reference, is compiled once.
+template <class A, class Loop, class... Args>
 void per_isa(Args... args) {
 #if defined(__x86_64__) && !defined(__CUDACC__)
-  switch (isa().level) {
-    case 1:
-      return loop_v3<Loop, Args...>(args...);
-    case 2:
-      return loop_v4<Loop, Args...>(args...);
+  if constexpr (std::same_as<A, float>) {
+    switch (isa().level) {
+      case 1:
+        return loop_v3<Loop, Args...>(args...);
+      case 2:
+        return loop_v4<Loop, Args...>(args...);
+    }
   }
 #endif
   Loop::run(args...);

@@ -184,8 +184,8 @@ struct RowwiseRun {
         A* y[NO];
         for (size_t k = 0; k < NI; ++k) x[k] = in[k].load(rows, r);
         for (size_t k = 0; k < NO; ++k) y[k] = out[k].target();
-        per_isa<RowForward<Op, A>>(rows.n, &attrs, static_cast<const A* const*>(x),
-                                   static_cast<A* const*>(y));
+        per_isa<A, RowForward<Op, A>>(rows.n, &attrs, static_cast<const A* const*>(x),
+                                      static_cast<A* const*>(y));
         for (size_t k = 0; k < NO; ++k) out[k].store(rows, r);
       }
     });
@@ -217,9 +217,9 @@ struct RowwiseRun {
           gy[k] = args.grad_out[k].data ? g[k].load(rows, r) : nullptr;
         for (size_t k = 0; k < NI; ++k)
           dx[k] = full[k] ? full[k]->data() + r * rows.n : d[k].target();
-        per_isa<RowBackward<Op, A>>(rows.n, &attrs, static_cast<const A* const*>(x),
-                                    static_cast<const A* const*>(y),
-                                    static_cast<const A* const*>(gy), static_cast<A* const*>(dx));
+        per_isa<A, RowBackward<Op, A>>(
+            rows.n, &attrs, static_cast<const A* const*>(x), static_cast<const A* const*>(y),
+            static_cast<const A* const*>(gy), static_cast<A* const*>(dx));
         for (size_t k = 0; k < NI; ++k)
           if (!full[k]) d[k].store(rows, r);
       }
