@@ -65,8 +65,9 @@ Tensor MultiHeadAttention::attend(const Tensor& x, LayerCache* cache) const {
   Tensor q = next(config_.heads), k = next(config_.kv_heads), v = next(config_.kv_heads);
   if (config_.rope) q = rope(q, {.offset = before}), k = rope(k, {.offset = before});
   if (cache) std::tie(k, v) = cache->append(k, v, config_.capacity);
-  Tensor y =
-      scaled_dot_product_attention(q, k, v, {}, {.causal = time > 1, .kernel = config_.kernel});
+  Tensor y = scaled_dot_product_attention(
+      q, k, v, {},
+      {.causal = time > 1, .dropout = training() ? config_.dropout : 0, .kernel = config_.kernel});
   return out(y.transpose(1, 2).reshape({batch, time, config_.width}));
 }
 

@@ -25,7 +25,8 @@ struct AttentionConfig {
   Index width = 128, heads = 4;
   Index kv_heads = 0;  ///< heads of keys and values, each shared by heads / kv_heads; 0: as heads
   bool bias = true;
-  bool rope = false;  ///< rotate queries and keys by their positions
+  bool rope = false;   ///< rotate queries and keys by their positions
+  double dropout = 0;  ///< share of the probabilities set to 0 in training
   AttentionKernel kernel = AttentionKernel::fused;
   Index capacity = 0;  ///< the most tokens that a cache must hold
 };

@@ -64,6 +64,7 @@ AttentionConfig Decoder::attention_config() const {
           .kv_heads = llama ? config_.kv_heads : 0,
           .bias = config_.bias && !llama,
           .rope = llama,
+          .dropout = config_.dropout,
           .kernel = config_.attention,
           .capacity = config_.block};
 }

@@ -249,6 +249,25 @@ TEST_CASE("layers: MultiHeadAttention is its formula with shared heads and rotat
       }
 }
 
+TEST_CASE("layers: MultiHeadAttention drops probabilities in training alone") {
+  AttentionConfig config = attention_config(0, false);
+  config.dropout = 0.5;
+  MultiHeadAttention attention(config);
+  disturb(attention);
+  const Tensor x = noise({kBatch, kTime, kWidth});
+  manual_seed(3);
+  const Tensor dropped = attention(x);
+  config.kernel = AttentionKernel::reference;
+  MultiHeadAttention reference(config);
+  disturb(reference);
+  manual_seed(3);
+  check_close(dropped.to_vector(), reference(x).to_vector(), 1e-5);
+  const auto whole = attention_by_heads(attention, config, x).to_vector();
+  CHECK(dropped.to_vector() != whole);
+  attention.eval();
+  check_close(attention(x).to_vector(), whole, 1e-5);
+}
+
 TEST_CASE("layers: MultiHeadAttention token by token with a cache gives what it gives at once") {
   for (const bool rope : {false, true}) {
     MultiHeadAttention attention(attention_config(1, rope));

@@ -110,7 +110,7 @@ std::vector<Setting> settings_of(TrainConfig& config) {
       {.name = "dropout",
        .section = "model",
        .value = &model.dropout,
-       .help = "share of activations dropped in training",
+       .help = "share of activations and of attention probabilities dropped in training",
        .range = kFraction},
       {.name = "bias",
        .section = "model",
