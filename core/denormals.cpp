@@ -1,9 +1,10 @@
 #include "minim/core/denormals.h"
 
-#include <immintrin.h>
-
 #include <atomic>
 #include <type_traits>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include "minim/core/parallel.h"
 
@@ -46,12 +47,16 @@ int64_t count_denormals(const void* data, DType dtype, Index n) {
   return found;
 }
 
+#if defined(__x86_64__)
 FloatMode FloatMode::current() {
   FloatMode mode;
   mode.bits_ = _mm_getcsr();
   return mode;
 }
-
 void FloatMode::apply() const { _mm_setcsr(bits_); }
+#else
+FloatMode FloatMode::current() { return {}; }
+void FloatMode::apply() const {}
+#endif
 
 }  // namespace minim

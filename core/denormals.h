@@ -16,7 +16,7 @@ bool denormals_kept();
 /// floating one.
 int64_t count_denormals(const void* data, DType dtype, Index n);
 
-/// The rounding and flushing of f32 and f64 on this thread.
+/// The rounding and flushing of f32 and f64 on this thread; known on x86-64 alone.
 class FloatMode {
  public:
   static FloatMode current();
