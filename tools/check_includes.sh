@@ -30,6 +30,7 @@ libraries=(
   'toml++         ^toml(\+\+|plusplus)?[/.]                                     tools/* models/* tests/*'
   'nlohmann-json  ^nlohmann/                                                    tools/* models/* tests/*'
   'fmt            ^fmt/                                                         tools/* models/* tests/*'
+  'GoogleBenchmark  ^benchmark/                                                tools/bench_run.cpp'
   'SentencePiece  ^sentencepiece_                                               models/sentence_piece.cpp tests/*'
 )
 

@@ -23,6 +23,7 @@ int cmd_eval(Args args);
 int cmd_data(Args args);
 int cmd_ops(Args args);
 int cmd_info(Args args);
+int cmd_bench(Args args);
 int cmd_quickstart(Args args);
 
 }  // namespace minim

@@ -31,6 +31,7 @@ constexpr Command kCommands[] = {
     {"data", "inspect texts and token files, or turn texts into a token file", cmd_data},
     {"ops", "list the operations and what autocast does to each", cmd_ops},
     {"info", "show this machine and the paths that each number format takes on it", cmd_info},
+    {"bench", "measure this machine, and how much of it minim gets", cmd_bench},
     {"quickstart", "train the toy language in four precisions and compare", cmd_quickstart},
 };
 

@@ -16,6 +16,7 @@ needed=(
   libtomlplusplus-dev=toml++/toml.h
   nlohmann-json3-dev=nlohmann/json.hpp
   libfmt-dev=fmt/format.h
+  libbenchmark-dev=benchmark/benchmark.h
   libsentencepiece-dev=sentencepiece_processor.h
 )
 for_developers=(clang-format=clang-format clang-tidy=clang-tidy doxygen=doxygen)

@@ -37,6 +37,14 @@ double value_of(const Operand& operand, Index classes, uint64_t stream, uint64_t
 
 bool absent(const Shape& shape) { return shape == Shape{-1}; }
 
+DType dtype_of(const Operand& operand, DType floating) {
+  if (operand.accepts == Accepts::boolean) return DType::boolean;
+  if (operand.accepts == Accepts::integer || operand.domain == Domain::index) return DType::i64;
+  return floating;
+}
+
+}  // namespace
+
 Trial make_trial(const OpRow& row, const Example& example) {
   Trial trial{row, example, {}};
   for (size_t k = 0; k < row.operands.size(); ++k) {
@@ -47,14 +55,6 @@ Trial make_trial(const OpRow& row, const Example& example) {
   }
   return trial;
 }
-
-DType dtype_of(const Operand& operand, DType floating) {
-  if (operand.accepts == Accepts::boolean) return DType::boolean;
-  if (operand.accepts == Accepts::integer || operand.domain == Domain::index) return DType::i64;
-  return floating;
-}
-
-}  // namespace
 
 std::string Trial::name() const {
   std::string text = row.name;

@@ -23,6 +23,8 @@ struct Trial {
   std::vector<Tensor> operands(DType d, bool grad) const;
   void round_to(DType d);
 };
+/// Random values for the example, from where each operand's domain says.
+Trial make_trial(const OpRow& row, const Example& example);
 std::vector<Trial> trials(const OpRow& row);
 /// The same example with every size above 1 multiplied; the example itself where the attributes do
 /// not allow that.

@@ -1,0 +1,292 @@
+// minim bench: how fast this machine is, and how much of that minim gets.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <regex>
+
+#include "minim/core/cpu/isa.h"
+#include "minim/core/parallel.h"
+#include "minim/models/parse_json.h"
+#include "minim/models/read_file.h"
+#include "minim/models/reason.h"
+#include "minim/models/sync_file.h"
+#include "minim/tools/bench.h"
+#include "minim/tools/commands.h"
+#include "minim/tools/terminal.h"
+
+namespace minim {
+namespace {
+
+using bench::Measured;
+using bench::Set;
+using nlohmann::ordered_json;
+using Rows = std::vector<std::vector<std::string>>;  // the header first
+
+struct Options {
+  std::string group = "all", filter, json, compare;
+  double seconds = 0.1;
+  int64_t threads = 0;
+  bool markdown = false;
+};
+
+std::vector<Setting> settings_of(Options& o) {
+  const auto of_call = [](Setting s) { return s.section = "", s; };
+  return {
+      {.name = "group",
+       .section = "",
+       .value = &o.group,
+       .help = "what to measure, after the machine's ceilings",
+       .choices = {"all", "ceilings", "rows", "gemm", "attention", "step", "overhead"}},
+      {.name = "filter",
+       .section = "",
+       .value = &o.filter,
+       .help = "only the cases in whose name this regular expression is found",
+       .also = {"benchmark_filter", "regex"}},
+      {.name = "seconds",
+       .section = "",
+       .value = &o.seconds,
+       .help = "least time for each case",
+       .range = Range{.low = 0, .high = 60, .low_open = true},
+       .also = {"benchmark_min_time", "min-time"}},
+      of_call(threads_setting(o.threads)),
+      {.name = "json", .section = "", .value = &o.json, .help = "write the numbers to this file"},
+      {.name = "compare",
+       .section = "",
+       .value = &o.compare,
+       .help = "a file that --json wrote: show what became faster or slower since"},
+      {.name = "markdown", .section = "", .value = &o.markdown, .help = "tables for a page"},
+  };
+}
+
+struct Group {
+  std::string_view name;
+  std::vector<Set> (*sets)(int threads);
+};
+constexpr Group kGroups[] = {{"rows", bench::row_sets},
+                             {"gemm", bench::gemm_sets},
+                             {"attention", bench::attention_sets},
+                             {"step", bench::step_sets},
+                             {"overhead", bench::overhead_sets}};
+
+std::regex pattern_of(const std::string& filter) try {
+  return std::regex(filter, std::regex::extended);
+} catch (const std::regex_error&) {
+  fail("--filter '", filter,
+       "' is no regular expression; try a part of a name, such as rows/relu, or step.*bf16");
+}
+
+/// The cases that are asked for. @throws Error where there are none.
+std::vector<Set> chosen_sets(const Options& o, int threads) {
+  const std::regex pattern = pattern_of(o.filter);
+  std::vector<Set> chosen;
+  for (const Group& group : kGroups) {
+    if (o.group != "all" && o.group != group.name) continue;
+    for (Set& set : group.sets(threads)) {
+      std::erase_if(set, [&](const auto& c) { return !std::regex_search(c.name, pattern); });
+      if (!set.empty()) chosen.push_back(std::move(set));
+    }
+  }
+  if (chosen.empty() && o.group != "ceilings")
+    fail("no case of --group ", o.group, " has '", o.filter,
+         "' in its name; names look like rows/relu/backward/bf16, gemm/768,128,384/t1/f32, "
+         "attention/8,6,256,64/forward/f16, step/small/t2/amp-bf16-lean and overhead/scalar add");
+  return chosen;
+}
+
+/// An earlier --json: seconds by name.
+std::map<std::string, double> read_earlier(const std::string& file) {
+  std::map<std::string, double> seconds;
+  try {
+    const nlohmann::json j = models::parse_json(models::read_file(file, "--compare"));
+    for (const auto& c : j.at("cases")) seconds[c.at("name")] = c.at("seconds");
+  } catch (const nlohmann::json::exception& e) {
+    fail("--compare '", file, "' is no file of minim bench --json: ", models::reason(e));
+  }
+  return seconds;
+}
+
+/// The rates of the first sets, by number of threads.
+struct Ceilings {
+  std::map<int, double> flops, bytes;  // per second
+
+  void add(const Measured& r) {
+    (r.body.flops > 0 ? flops : bytes)[r.threads] =
+        std::max(r.body.flops, r.body.bytes) / r.seconds;
+  }
+  /// 0 for what is neither counted as operations nor as bytes.
+  double share(const Measured& r) const {
+    if (r.body.flops > 0) return r.body.flops / r.seconds / flops.at(r.threads);
+    return r.body.bytes > 0 ? r.body.bytes / r.seconds / bytes.at(r.threads) : 0;
+  }
+};
+
+struct Rate {
+  double value;
+  const char* unit;
+};
+Rate rate_of(const Measured& r) {
+  if (r.body.tokens > 0) return {r.body.tokens / r.seconds, "tokens/s"};
+  if (r.body.flops > 0) return {r.body.flops / r.seconds / 1e9, "GFLOP/s"};
+  if (r.body.bytes > 0) return {r.body.bytes / r.seconds / 1e9, "GB/s"};
+  return {r.seconds * 1e9, "ns"};
+}
+
+std::string in_digits(double x) { return fmt::format("{:.{}f}", x, x < 10 ? 2 : x < 100 ? 1 : 0); }
+
+std::string with_share(const Measured& r, const Ceilings& ceilings) {
+  const std::string rate = in_digits(rate_of(r).value);
+  const double share = ceilings.share(r);
+  return share > 0 ? fmt::format("{} ({:.0f} %)", rate, 100 * share) : rate;
+}
+
+std::string stem_of(const Measured& r) { return r.name.substr(0, r.name.rfind('/')); }
+std::string column_of(const Measured& r) { return r.name.substr(r.name.rfind('/') + 1); }
+
+/// A line for each stem, a column for each dtype; of the rows with other columns a list.
+Rows rates(const std::vector<Measured>& results, const Ceilings& ceilings) {
+  const auto by_dtype = [](const Measured& r) {
+    return std::ranges::any_of(bench::kDTypesMeasured,
+                               [&](DType d) { return column_of(r) == name_of(d); });
+  };
+  if (!by_dtype(results.front())) {
+    Rows list{{"case", "rate", "unit", "of the ceiling"}};
+    for (const Measured& r : results)
+      list.push_back(
+          {r.name, in_digits(rate_of(r).value), rate_of(r).unit,
+           ceilings.share(r) > 0 ? fmt::format("{:.0f} %", 100 * ceilings.share(r)) : "-"});
+    return list;
+  }
+  Rows rows{{"case", "unit", "f32", "f16", "bf16"}};
+  for (const Measured& r : results) {
+    if (rows.back()[0] != stem_of(r)) rows.push_back({stem_of(r), rate_of(r).unit, "", "", ""});
+    for (size_t d = 0; d < 3; ++d)
+      if (column_of(r) == name_of(bench::kDTypesMeasured[d]))
+        rows.back()[2 + d] = with_share(r, ceilings);
+  }
+  return rows;
+}
+
+/// Peak megabytes of a step, by what they are for.
+Rows bytes_by_kind(const std::vector<Measured>& results) {
+  Rows rows{{"peak MB of a step"}};
+  for (const Measured& r : results) {
+    if (r.body.notes.empty()) continue;
+    std::vector<std::string> row{r.name};
+    for (const auto& [kind, bytes] : r.body.notes) {
+      if (rows.size() == 1) rows[0].push_back(kind);
+      row.push_back(fmt::format("{:.2f}", bytes / 1e6));
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+Rows comparison(const std::vector<Measured>& results,
+                const std::map<std::string, double>& earlier) {
+  Rows rows{{"case", "ns before", "ns now", "speed, now / before"}};
+  for (const Measured& r : results)
+    if (const auto before = earlier.find(r.name); before != earlier.end())
+      rows.push_back({r.name, fmt::format("{:.0f}", before->second * 1e9),
+                      fmt::format("{:.0f}", r.seconds * 1e9),
+                      fmt::format("{:.2f}", before->second / r.seconds)});
+  return rows;
+}
+
+void print(const Rows& rows, bool markdown) {
+  if (rows.size() < 2) return;
+  if (markdown) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      std::cout << fmt::format("| {} |\n", fmt::join(rows[i], " | "));
+      if (i == 0) std::cout << '|' << fmt::format("{:-<{}}", "", 0);
+      for (size_t c = 0; i == 0 && c < rows[0].size(); ++c)
+        std::cout << "---|" << (c + 1 == rows[0].size() ? "\n" : "");
+    }
+  } else {
+    Table table(rows[0]);
+    for (size_t i = 1; i < rows.size(); ++i) table.add(rows[i]);
+    std::cout << table.str();
+  }
+  std::cout << std::endl;
+}
+
+ordered_json record_of(const Measured& r, const Ceilings& ceilings) {
+  ordered_json j = {{"name", r.name},
+                    {"threads", r.threads},
+                    {"seconds", r.seconds},
+                    {"rate", rate_of(r).value},
+                    {"unit", rate_of(r).unit}};
+  if (const double share = ceilings.share(r); share > 0) j["of_ceiling"] = share;
+  for (const auto& [kind, bytes] : r.body.notes) j["peak_bytes"][kind] = bytes;
+  return j;
+}
+
+void write_json(const Options& o, int threads, const std::vector<Measured>& results,
+                const Ceilings& ceilings) {
+  ordered_json j = {{"minim", kVersion},
+                    {"isa", isa().name},
+                    {"threads", threads},
+                    {"seconds", o.seconds},
+                    {"cases", ordered_json::array()}};
+  for (const Measured& r : results) j["cases"].push_back(record_of(r, ceilings));
+  models::write_file_atomically(o.json, j.dump(2) + '\n');
+}
+
+/// One line that says what runs, where somebody looks at it.
+void show(std::string_view what) {
+  if (is_terminal(STDERR_FILENO)) std::cerr << "\r\x1b[K" << what << std::flush;
+}
+
+std::string_view group_of(const Set& set) {
+  const std::string_view name = set.front().name;
+  return name.substr(0, name.find('/'));
+}
+
+}  // namespace
+
+int cmd_bench(Args args) {
+  Options o;
+  const std::vector<Setting> settings = settings_of(o);
+  const auto flags = read_flags(settings, args, "bench",
+                                "Measures this machine's ceilings, then minim: every op, matrix "
+                                "products, attention, training steps and the cost of a call.");
+  if (!flags) return 0;
+  assign_all(settings, std::span(&*flags, 1));
+  if (!bench::available())
+    fail(
+        "this minim was built without Google Benchmark: install libbenchmark-dev (tools/setup.sh "
+        "does), and build again from a fresh configuration: cmake --fresh --preset release");
+  set_threads(int(o.threads));
+  const int all_threads = threads();
+  std::vector<Set> sets = chosen_sets(o, all_threads);
+  const auto earlier =
+      o.compare.empty() ? std::map<std::string, double>() : read_earlier(o.compare);
+  if (!o.json.empty() && !std::ofstream(o.json, std::ios::app))
+    fail("--json '", o.json, "' cannot be written: give a path in a directory that exists");
+  std::vector<Set> first = bench::ceiling_sets(all_threads);
+  sets.insert(sets.begin(), first.begin(), first.end());
+  Ceilings ceilings;
+  std::vector<Measured> all, table;
+  for (size_t i = 0; i < sets.size(); ++i) {
+    show(sets[i].front().name);
+    for (Measured& r : bench::measure(sets[i], o.seconds)) {
+      if (i < first.size()) ceilings.add(r);
+      table.push_back(r);
+    }
+    if (i + 1 < sets.size() && group_of(sets[i]) == group_of(sets[i + 1])) continue;
+    show("");
+    print(rates(table, ceilings), o.markdown);
+    print(bytes_by_kind(table), o.markdown);
+    all.insert(all.end(), table.begin(), table.end());
+    table.clear();
+  }
+  if (!o.compare.empty()) print(comparison(all, earlier), o.markdown);
+  if (!o.json.empty()) write_json(o, all_threads, all, ceilings);
+  return 0;
+}
+
+}  // namespace minim
