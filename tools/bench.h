@@ -29,8 +29,8 @@ using Set = std::vector<Case>;
 struct Measured {
   std::string name;
   int threads = 1;
-  double seconds = 0;  ///< the median of the repetitions' means
-  Body body = {};      ///< without `run`
+  double seconds = 0, best = 0;  ///< of one run: the median and the least of the repetitions
+  Body body = {};                ///< without `run`
 };
 
 /// False: this minim was built without Google Benchmark.
@@ -39,6 +39,8 @@ bool available();
 std::vector<Measured> measure(const Set& set, double seconds);
 
 // The groups. `threads` is what "all threads" means.
+/// Multiply-adds, then copies: the last, of as much as a row of the op table is given, is the
+/// ceiling of what is counted in bytes.
 std::vector<Set> ceiling_sets(int threads);
 std::vector<Set> row_sets(int threads);
 std::vector<Set> gemm_sets(int threads);

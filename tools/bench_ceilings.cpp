@@ -58,16 +58,16 @@ Body multiply_adds(int threads) {
       .flops = rounds.flops * kCount * threads};
 }
 
-Body copy_memory() {
-  constexpr Index kBytes = Index(1) << 27, kPiece = 1 << 20;  // far beyond any cache
-  Tensor from = ones({kBytes}, DType::u8), to = ones({kBytes}, DType::u8);
-  auto run = [from, to] {
-    parallel_for(kBytes, kPiece, [&](int64_t begin, int64_t end) {
+/// @param bytes read, and written
+Body copy(Index bytes) {
+  Tensor from = ones({bytes}, DType::u8), to = ones({bytes}, DType::u8);
+  auto run = [from, to, bytes] {
+    parallel_for(bytes, 1 << 20, [&](int64_t begin, int64_t end) {
       std::memcpy(static_cast<char*>(to.data()) + begin,
                   static_cast<const char*>(from.data()) + begin, size_t(end - begin));
     });
   };
-  return {.run = run, .bytes = 2.0 * kBytes};
+  return {.run = run, .bytes = 2.0 * double(bytes)};
 }
 
 }  // namespace
@@ -78,7 +78,8 @@ std::vector<Set> ceiling_sets(int threads) {
     if (n == 1 && !sets.empty()) break;
     const std::string t = "/t" + std::to_string(n);
     sets.push_back({{"ceilings/multiply-adds" + t, n, [n] { return multiply_adds(n); }}});
-    sets.push_back({{"ceilings/copy" + t, n, copy_memory}});
+    sets.push_back({{"ceilings/copy of 256 MB" + t, n, [] { return copy(Index(128) << 20); }}});
+    sets.push_back({{"ceilings/copy of 24 MB" + t, n, [] { return copy(Index(12) << 20); }}});
   }
   return sets;
 }

@@ -11,7 +11,7 @@
 namespace minim::bench {
 namespace {
 
-constexpr Index kElements = 6'000'000;  // of all operands and results: beyond the private caches
+constexpr Index kElements = 6'000'000;  // of all operands and results: 24 MB of f32
 
 struct Axis {
   size_t operand;

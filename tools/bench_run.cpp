@@ -27,11 +27,12 @@ class Collector : public benchmark::BenchmarkReporter {
         samples_[run.run_name.function_name].push_back(run.real_accumulated_time /
                                                        double(run.iterations));
   }
-  double median(const std::string& name) {
-    std::vector<double>& all = samples_[name];
-    if (all.empty()) fail("[bench] ", name, " has no sample");
+  void fill(Measured& m) {
+    std::vector<double>& all = samples_[m.name];
+    if (all.empty()) fail("[bench] ", m.name, " has no sample");
     std::ranges::sort(all);
-    return (all[all.size() / 2] + all[(all.size() - 1) / 2]) / 2;
+    m.seconds = (all[all.size() / 2] + all[(all.size() - 1) / 2]) / 2;
+    m.best = all.front();
   }
 
  private:
@@ -61,9 +62,10 @@ std::vector<Measured> measure(const Set& set, double seconds) {
   std::vector<Measured> results;
   for (const Case& c : set) {
     set_threads(c.threads);
-    results.push_back({c.name, c.threads, 0, c.prepare()});
+    results.push_back({.name = c.name, .threads = c.threads, .body = c.prepare()});
     const std::function<void()>& run = results.back().body.run;
-    const int repetitions = seconds_of(run) > 0.05 ? 3 : 5;
+    const double once = seconds_of(run);
+    const int repetitions = once > 0.05 ? 3 : once > 0.005 ? 5 : 15;
     benchmark::RegisterBenchmark(c.name.c_str(),
                                  [run, n = c.threads](benchmark::State& state) {
                                    if (threads() != n) set_threads(n);
@@ -78,7 +80,7 @@ std::vector<Measured> measure(const Set& set, double seconds) {
   benchmark::ClearRegisteredBenchmarks();
   set_threads(before);
   for (Measured& result : results) {
-    result.seconds = collector.median(result.name);
+    collector.fill(result);
     result.body.run = nullptr;
   }
   return results;
