@@ -73,7 +73,11 @@ MINIM_HD inline void vjp_at(const attrs_t<Op>& attrs, A g, A y, const A* const* 
   // domain, or at a NaN operand) stays hidden in the gradient where the cotangent is 0: masked
   // away, multiplied by 0, or underflowed to 0 in 16 bits. Only a result that reaches the loss
   // shows it.
-  for (size_t k = 0; k < Op::arity; ++k) d[k] = g == A(0) ? A(0) : d[k];
+  // By a mask: as a choice of values the compiler makes it a branch around the slope, and the loop
+  // is no longer vectorised.
+  using U = std::conditional_t<sizeof(A) == 4, uint32_t, uint64_t>;
+  const U mask = g == A(0) ? U(0) : ~U(0);
+  for (size_t k = 0; k < Op::arity; ++k) d[k] = bits<A>(bits<U>(d[k]) & mask);
 }
 
 namespace cpu {
@@ -120,7 +124,7 @@ struct ForwardLoop {
 template <class Op, class A>
 struct BackwardLoop {
   static void run(const attrs_t<Op>* from, const A* g, const A* y, const A* const* x, Index n,
-                  A (*d)[kBlock]) {
+                  A* const* d) {
     const attrs_t<Op> attrs = *from;
 #pragma GCC ivdep
     for (Index j = 0; j < n; ++j) {
@@ -194,10 +198,17 @@ void pointwise_backward(OpArgs& args) {
           load_run(advance(g.data, g.dtype, at[N + 1]), g.dtype, walk.stride[N + 1], m, g_buffer);
       const A* ys = load_run(y.data ? advance(y.data, y.dtype, at[N + 2]) : nullptr, y.dtype,
                              walk.stride[N + 2], m, y_buffer);
-      per_isa<A, BackwardLoop<Op, A>>(&attrs, gs, ys, static_cast<const A* const*>(in.x), m, d);
+      void* to[N];
+      A* ds[N];
+      for (size_t k = 0; k < N; ++k) {
+        const Arg& t = target[k].to;
+        to[k] = t.data ? advance(t.data, t.dtype, at[N]) : nullptr;
+        ds[k] = to[k] && t.dtype == dtype_for<A>() ? static_cast<A*>(to[k]) : d[k];
+      }
+      per_isa<A, BackwardLoop<Op, A>>(&attrs, gs, ys, static_cast<const A* const*>(in.x), m,
+                                      static_cast<A* const*>(ds));
       for (size_t k = 0; k < N; ++k)
-        if (const Arg& to = target[k].to; to.data)
-          store_run(advance(to.data, to.dtype, at[N]), to.dtype, 1, m, d[k]);
+        if (to[k]) store_run(to[k], target[k].to.dtype, 1, m, ds[k]);
       for (size_t k = 0; k < N + 3; ++k) at[k] += m * walk.stride[k];
     }
   });

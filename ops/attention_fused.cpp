@@ -7,7 +7,6 @@
 // Each number of a result is one chain of multiply-adds in the order of heads, queries or keys:
 // neither the threads nor the way in which the work is cut change a bit.
 #include <type_traits>
-#include <vector>
 
 #include "minim/core/cpu/isa.h"
 #include "minim/ops/attention.h"
@@ -162,9 +161,7 @@ class Fused {
     return to;
   }
   void transpose(Grid<A> from, Index width, Grid<A> to) const {
-    std::vector<const A*> runs(size_t(call_.keys));
-    for (Index i = 0; i < call_.keys; ++i) runs[size_t(i)] = from[i];
-    gemm_kernels<A>().transpose(runs.data(), call_.keys, width, to.stride, to.data);
+    gemm_kernels<A>().transpose(from.data, from.stride, call_.keys, width, to.stride, to.data);
   }
   void store(Grid<A> from, Index n, Index width, const Arg& to, Index row, A scale = 1) const {
     for (Index i = 0; to.data && i < n; ++i) {

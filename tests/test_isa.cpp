@@ -98,13 +98,8 @@ TEST_CASE("every ISA this CPU has multiplies whole numbers to the same bits, in 
           c(m * n, A(1));
       for (int64_t e = 0; e < m * k; ++e) a[size_t(e)] = A(e % 7 - 3);
       for (int64_t e = 0; e < k * n; ++e) b[size_t(e)] = A(e % 5 - 2);
-      for (int64_t r = 0; r < m; r += g.rows) {
-        std::vector<const A*> runs;
-        for (int64_t l = r; l < std::min(m, r + g.rows); ++l) runs.push_back(&a[size_t(l * k)]);
-        g.transpose(runs.data(), int64_t(runs.size()), k, g.rows, &packed_a[size_t(r * k)]);
-      }
-      for (int64_t e = 0; e < k; ++e)
-        g.split(&b[size_t(e * n)], n, g.cols, &packed_b[size_t(e * g.cols)], g.cols * k);
+      g.pack(a.data(), k, 1, m, k, g.rows, packed_a.data());
+      g.pack(b.data(), 1, n, n, k, g.cols, packed_b.data());
       g.multiply(m, n, k, packed_a.data(), packed_b.data(), c.data(), n, true);
       int wrong = 0;
       for (int64_t r = 0; r < m; ++r)
@@ -118,4 +113,42 @@ TEST_CASE("every ISA this CPU has multiplies whole numbers to the same bits, in 
   };
   check(&IsaKernels::f32);
   check(&IsaKernels::f64);
+}
+
+TEST_CASE("every ISA packs 16-bit operands to the bits that widening and then packing gives") {
+  constexpr int64_t kLines = 77, kDepth = 141;
+  std::vector<uint16_t> from(size_t(kLines * kDepth));
+  std::mt19937 random(7);
+  for (uint16_t& u : from) u = uint16_t(random());
+  for (int i = 0; i < kIsas; ++i) {
+    const IsaKernels* kernels = isa_at(i);
+    if (!kernels) continue;
+    for (bool brain : {false, true}) {
+      std::vector<float> wide(from.size());
+      (brain ? kernels->widen_bf16 : kernels->widen_f16)(from.data(), wide.data(),
+                                                         int64_t(from.size()));
+      for (float& x : wide)  // what a NaN's payload is does not matter, nor that F16C quiets it
+        if (std::isnan(x)) x = std::copysign(std::numeric_limits<float>::quiet_NaN(), x);
+      for (int64_t width : {kernels->f32.rows, kernels->f32.cols})
+        for (bool side_by_side : {false, true}) {
+          INFO(kernels->name, brain ? " bf16 " : " f16 ", width, side_by_side);
+          const int64_t stride = side_by_side ? 1 : kDepth, k_stride = side_by_side ? kLines : 1;
+          std::vector<float> expected(size_t((kLines + width) * kDepth)), packed(expected.size());
+          kernels->f32.pack(wide.data(), stride, k_stride, kLines, kDepth, width, expected.data());
+          (brain ? kernels->pack_bf16 : kernels->pack_f16)(from.data(), stride, k_stride, kLines,
+                                                           kDepth, width, packed.data());
+          for (float& x : packed)
+            if (std::isnan(x)) x = std::copysign(std::numeric_limits<float>::quiet_NaN(), x);
+          CHECK(std::memcmp(packed.data(), expected.data(), packed.size() * sizeof(float)) == 0);
+          int wrong = 0;
+          for (int64_t line = 0; line < kLines; ++line)
+            for (int64_t k = 0; k < kDepth; ++k) {
+              const float x = wide[size_t(line * stride + k * k_stride)];
+              const size_t at = size_t(line / width * width * kDepth + k * width + line % width);
+              wrong += bits<uint32_t>(expected[at]) != bits<uint32_t>(x);
+            }
+          CHECK(wrong == 0);
+        }
+    }
+  }
 }

@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kRowBlock = 96;      // rows of a task: a multiple of every ISA's tile
 constexpr int64_t kDepth = 1024;       // of k in one pass; 96 of such rows stay in L2
 constexpr int64_t kColBlock = 1024;    // columns of b packed at a time, at most
+constexpr int64_t kStrip = 128;        // columns of a task at a time
 constexpr int64_t kPackedB = 1 << 20;  // elements of b packed at a time, about
 constexpr int64_t kRun = 128;          // elements loaded at a time
 constexpr int64_t kMaxWidth = 32;      // of a panel, over all ISAs
@@ -31,35 +32,35 @@ struct Lines {
   const void* data;
   DType dtype;
   int64_t stride, k_stride;
-
-  template <class A>
-  const A* load(int64_t line, int64_t k, int64_t along, int64_t n, A* buffer) const {
-    return load_run(advance(data, dtype, line * stride + k * k_stride), dtype, along, n, buffer);
-  }
 };
 
 /// Packs `n` lines from `first` on, `depth` elements from k0 on, into panels of `width` lines.
 template <class A>
 void pack(const Lines& from, int64_t first, int64_t n, int64_t k0, int64_t depth, int64_t width,
           const GemmKernels<A>& kernels, A* panels) {
-  A buffer[kMaxWidth * kRun];
-  if (from.stride == 1 && from.k_stride != 1) {
-    const int64_t group = 8 * width;
-    for (int64_t line = 0; line < n; line += group)
-      for (int64_t k = 0; k < depth; ++k) {
-        int64_t count = std::min(group, n - line);
-        const A* run = from.load(first + line, k0 + k, 1, count, buffer);
-        kernels.split(run, count, width, panels + line * depth + k * width, width * depth);
-      }
-    return;
+  if (from.stride == 1 || from.k_stride == 1) {
+    const void* data = advance(from.data, from.dtype, first * from.stride + k0 * from.k_stride);
+    auto packed =
+        [&]<class T>(void (*kernel)(const T*, int64_t, int64_t, int64_t, int64_t, int64_t, A*)) {
+          kernel(static_cast<const T*>(data), from.stride, from.k_stride, n, depth, width, panels);
+        };
+    if (from.dtype == dtype_for<A>()) return packed(kernels.pack);
+    if constexpr (std::is_same_v<A, float>)
+      return packed(from.dtype == DType::f16 ? isa().pack_f16 : isa().pack_bf16);
   }
-  const A* runs[kMaxWidth];
+  A buffer[kMaxWidth * kRun];
   for (int64_t line = 0; line < n; line += width)
     for (int64_t k = 0; k < depth; k += kRun) {
       int64_t count = std::min(width, n - line), length = std::min(kRun, depth - k);
-      for (int64_t i = 0; i < count; ++i)
-        runs[i] = from.load(first + line + i, k0 + k, from.k_stride, length, buffer + i * kRun);
-      kernels.transpose(runs, count, length, width, panels + line * depth + k * width);
+      for (int64_t i = 0; i < count; ++i) {
+        A* run = buffer + i * kRun;
+        const A* loaded =
+            load_run(advance(from.data, from.dtype,
+                             (first + line + i) * from.stride + (k0 + k) * from.k_stride),
+                     from.dtype, from.k_stride, length, run);
+        if (loaded != run) std::copy(loaded, loaded + length, run);
+      }
+      kernels.transpose(buffer, kRun, count, length, width, panels + line * depth + k * width);
     }
 }
 
@@ -114,7 +115,7 @@ class Product {
         row_tasks * col_tasks, int64_t(std::clamp(kWorthAThread / each, 1.0, tasks)),
         [&](int64_t begin, int64_t end) {
           Scratch<A> rows(size_t(kRowBlock * depth_)),
-              sums(sums_apart() ? size_t(kRowBlock * block_cols_) : 0);
+              sums(sums_apart() ? size_t(kRowBlock * (depth_ < g_.k ? block_cols_ : kStrip)) : 0);
           for (int64_t t = begin; t < end; ++t) {
             int64_t i = t / col_tasks * kRowBlock, j = t % col_tasks * task_cols;
             Rectangle r{i, std::min(kRowBlock, g_.m - i), j0 + j, std::min(task_cols, cols - j)};
@@ -127,27 +128,30 @@ class Product {
     int64_t i, rows, j, cols;
   };
 
+  /// In strips of columns, so that sums which are stored elsewhere are still in cache then.
   /// @param j where the rectangle's columns are in the packed block
   void task(const Rectangle& r, const A* packed, int64_t j, A* rows, A* sums) const {
-    const int64_t stride = sums_apart() ? block_cols_ : g_.c_row_stride;
-    if (!sums_apart()) sums = static_cast<A*>(g_.c) + r.i * stride + r.j;
     for (int64_t k = 0; k == 0 || k < g_.k; k += depth_) {
-      int64_t depth = std::min(depth_, g_.k - k);
+      const int64_t depth = std::min(depth_, g_.k - k);
       pack(a_, r.i, r.rows, k, depth, kernels_.rows, kernels_, rows);
-      kernels_.multiply(r.rows, r.cols, depth, rows, packed + k * block_cols_ + j * depth, sums,
-                        stride, k > 0);
+      for (int64_t s = 0; s < r.cols; s += kStrip) {
+        const Rectangle strip{r.i, r.rows, r.j + s, std::min(kStrip, r.cols - s)};
+        A* to = sums + (depth_ < g_.k ? s * kRowBlock : 0);
+        if (!sums_apart()) to = static_cast<A*>(g_.c) + strip.i * g_.c_row_stride + strip.j;
+        const int64_t stride = sums_apart() ? kStrip : g_.c_row_stride;
+        kernels_.multiply(strip.rows, strip.cols, depth, rows,
+                          packed + k * block_cols_ + (j + s) * depth, to, stride, k > 0);
+        if (k + depth >= g_.k && (sums_apart() || g_.bias || g_.alpha != 1))
+          finish(strip, to, stride);
+      }
     }
-    if (sums_apart() || g_.bias || g_.alpha != 1) finish(r, sums, stride);
   }
 
-  bool sums_apart() const { return g_.accumulate || compute_type() != g_.c_dtype; }
-  static constexpr DType compute_type() {
-    return std::is_same_v<A, float> ? DType::f32 : DType::f64;
-  }
+  bool sums_apart() const { return g_.accumulate || dtype_for<A>() != g_.c_dtype; }
 
   void finish(const Rectangle& r, A* sums, int64_t stride) const {
     const A alpha = A(g_.alpha);
-    A bias_buffer[kColBlock], c_buffer[kColBlock];
+    A bias_buffer[kStrip], c_buffer[kStrip];
     const A* bias = g_.bias ? load_run(advance(g_.bias, g_.bias_dtype, r.j), g_.bias_dtype, 1,
                                        r.cols, bias_buffer)
                             : nullptr;

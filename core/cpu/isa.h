@@ -12,12 +12,14 @@ namespace minim {
 template <class A>
 struct GemmKernels {
   int64_t rows, cols;  ///< the tile of the result that is kept in registers
-  /// Packs `lines` runs of n elements into one panel, interleaved; the missing lines up to `width`
-  /// become 0.
-  void (*transpose)(const A* const* runs, int64_t lines, int64_t n, int64_t width, A* panel);
-  /// Packs one element of each of n neighbouring lines into panels `panel_stride` elements apart;
-  /// width is rows or cols.
-  void (*split)(const A* run, int64_t n, int64_t width, A* panels, int64_t panel_stride);
+  /// Packs `lines` runs of n elements, `stride` elements apart, into one panel, interleaved; the
+  /// missing lines up to `width` become 0.
+  void (*transpose)(const A* runs, int64_t stride, int64_t lines, int64_t n, int64_t width,
+                    A* panel);
+  /// Packs n lines of `depth` elements, which are line * stride + k * k_stride elements from
+  /// `from`, into panels of width lines, rows or cols. One of the strides is 1.
+  void (*pack)(const A* from, int64_t stride, int64_t k_stride, int64_t n, int64_t depth,
+               int64_t width, A* panels);
   /// c = a b, or c += a b if `add`; every element of c is one chain of (fused, where there is fma)
   /// multiply-adds in order of k. @param c m x n, rows c_stride apart
   void (*multiply)(int64_t m, int64_t n, int64_t k, const A* a, const A* b, A* c, int64_t c_stride,
@@ -56,6 +58,11 @@ struct IsaKernels {
   void (*widen_bf16)(const uint16_t* from, float* to, int64_t n);
   void (*narrow_f16)(const float* from, uint16_t* to, int64_t n);
   void (*narrow_bf16)(const float* from, uint16_t* to, int64_t n);
+  /// GemmKernels<float>::pack of operands in 16 bits.
+  void (*pack_f16)(const uint16_t* from, int64_t stride, int64_t k_stride, int64_t n, int64_t depth,
+                   int64_t width, float* panels);
+  void (*pack_bf16)(const uint16_t* from, int64_t stride, int64_t k_stride, int64_t n,
+                    int64_t depth, int64_t width, float* panels);
   GemmKernels<float> f32;
   GemmKernels<double> f64;
   AttentionKernels<float> attention32;

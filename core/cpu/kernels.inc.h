@@ -3,6 +3,7 @@
 // header: an inline function compiled here for AVX-512 could otherwise be the copy that the linker
 // keeps for everybody (tools/check_isa_symbols.sh looks for that).
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #if defined(__FMA__) || defined(__AVX512F__)
 #include <immintrin.h>
@@ -135,66 +136,20 @@ void multiply(int64_t m, int64_t n, int64_t k, const A* a, const A* b, A* c, int
 namespace minim {
 namespace {
 
-/// Interleaves lines 0..3 by 4 x 4 blocks; returns how many elements of each are done.
-int64_t transpose_four(const float* const* runs, int64_t n, int64_t width, float* panel) {
-  using V = VectorOf<float, 16>;
-  int64_t k = 0;
-  for (; k + 4 <= n; k += 4) {
-    auto r0 = V::load(runs[0] + k), r1 = V::load(runs[1] + k), r2 = V::load(runs[2] + k),
-         r3 = V::load(runs[3] + k);
-    auto low01 = __builtin_shufflevector(r0, r1, 0, 4, 1, 5),
-         high01 = __builtin_shufflevector(r0, r1, 2, 6, 3, 7);
-    auto low23 = __builtin_shufflevector(r2, r3, 0, 4, 1, 5),
-         high23 = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
-    float* p = panel + k * width;
-    V::store(p, __builtin_shufflevector(low01, low23, 0, 1, 4, 5));
-    V::store(p + width, __builtin_shufflevector(low01, low23, 2, 3, 6, 7));
-    V::store(p + 2 * width, __builtin_shufflevector(high01, high23, 0, 1, 4, 5));
-    V::store(p + 3 * width, __builtin_shufflevector(high01, high23, 2, 3, 6, 7));
-  }
-  return k;
-}
-int64_t transpose_four(const double* const*, int64_t, int64_t, double*) { return 0; }
-
-template <class A>
-void transpose(const A* const* runs, int64_t lines, int64_t n, int64_t width, A* panel) {
-  int64_t line = 0;
-  for (; line + 4 <= lines; line += 4)
-    for (int64_t k = transpose_four(runs + line, n, width, panel + line); k < n; ++k)
-      for (int64_t i = line; i < line + 4; ++i) panel[k * width + i] = runs[i][k];
-  for (; line < lines; ++line)
-    for (int64_t k = 0; k < n; ++k) panel[k * width + line] = runs[line][k];
-  for (; line < width; ++line)
-    for (int64_t k = 0; k < n; ++k) panel[k * width + line] = A(0);
-}
-
-template <class A, int64_t width>
-void split_by(const A* run, int64_t n, A* panels, int64_t panel_stride) {
-  for (; n >= width; n -= width, run += width, panels += panel_stride)
-    __builtin_memcpy(panels, run, width * sizeof(A));
-  for (int64_t i = 0; n > 0 && i < width; ++i) panels[i] = i < n ? run[i] : A(0);
-}
-
-template <class A>
-void split(const A* run, int64_t n, int64_t width, A* panels, int64_t panel_stride) {
-  if (width == kTileRows)
-    split_by<A, kTileRows>(run, n, panels, panel_stride);
-  else
-    split_by<A, kTileCols<A>>(run, n, panels, panel_stride);
-}
-
 // The conversions are those of half.h with selects in place of branches, so that the loops
 // vectorise.
 
+float widen_f16(uint16_t from) {
+  uint32_t h = from, x = (h & 0x7fffu) << 13, exponent = x & 0x0f800000u;
+  uint32_t rebias = exponent == 0x0f800000u ? 224u << 23 : 112u << 23;
+  float subnormal =
+      __builtin_bit_cast(float, x + (113u << 23)) - __builtin_bit_cast(float, 113u << 23);
+  uint32_t magnitude = exponent == 0 ? __builtin_bit_cast(uint32_t, subnormal) : x + rebias;
+  return __builtin_bit_cast(float, magnitude | (h & 0x8000u) << 16);
+}
+
 void widen_f16(const uint16_t* from, float* to, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    uint32_t h = from[i], x = (h & 0x7fffu) << 13, exponent = x & 0x0f800000u;
-    uint32_t rebias = exponent == 0x0f800000u ? 224u << 23 : 112u << 23;
-    float subnormal =
-        __builtin_bit_cast(float, x + (113u << 23)) - __builtin_bit_cast(float, 113u << 23);
-    uint32_t magnitude = exponent == 0 ? __builtin_bit_cast(uint32_t, subnormal) : x + rebias;
-    to[i] = __builtin_bit_cast(float, magnitude | (h & 0x8000u) << 16);
-  }
+  for (int64_t i = 0; i < n; ++i) to[i] = widen_f16(from[i]);
 }
 
 void widen_bf16(const uint16_t* from, float* to, int64_t n) {
@@ -222,9 +177,157 @@ void narrow_bf16(const float* from, uint16_t* to, int64_t n) {
   }
 }
 
+/// How an operand in 16 bits is stored.
+struct F16 {
+  uint16_t bits;
+};
+struct Bf16 {
+  uint16_t bits;
+};
+
+float widened(F16 x) { return widen_f16(x.bits); }
+float widened(Bf16 x) { return __builtin_bit_cast(float, uint32_t(x.bits) << 16); }
+template <class A>
+A widened(A x) {
+  return x;
+}
+
+/// `lanes` elements from p on, as A. F16C quiets a NaN, as the product would.
+template <class A, int64_t lanes, class T>
+auto load_as(const T* p) {
+  using V = VectorOf<A, lanes * int64_t(sizeof(A))>;
+  if constexpr (std::is_same_v<A, T>) {
+    return V::load(p);
+  } else {
+    const auto h = VectorOf<uint16_t, lanes * 2>::load(reinterpret_cast<const uint16_t*>(p));
+    if constexpr (std::is_same_v<T, Bf16>) {
+#if defined(__AVX2__)
+      if constexpr (lanes == 4)  // of which GCC 12 makes scalar code
+        return typename V::type(_mm_slli_epi32(
+            _mm_cvtepu16_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i_u*>(p))), 16));
+      else
+#endif
+      {
+        using U = typename VectorOf<uint32_t, lanes * 4>::type;
+        return __builtin_bit_cast(typename V::type, __builtin_convertvector(h, U) << 16);
+      }
+    } else {
+#if defined(__AVX512F__)
+      if constexpr (lanes == 16)
+        return typename V::type(_mm512_maskz_cvtph_ps(0xffff, __builtin_bit_cast(__m256i, h)));
+      else
+#endif
+#if defined(__F16C__)
+          if constexpr (lanes == 8)
+        return typename V::type(_mm256_cvtph_ps(__builtin_bit_cast(__m128i, h)));
+      else if constexpr (lanes == 4)
+        return
+            typename V::type(_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i_u*>(p))));
+      else
+#endif
+      {
+        typename V::type v;
+        for (int64_t i = 0; i < lanes; ++i) v[i] = widened(p[i]);
+        return v;
+      }
+    }
+  }
+}
+
+/// Exchanges, between two rows `by` apart of a square, the blocks of `by` lanes off its diagonal.
+template <int by, class V, int... l>
+void exchange(V& x, V& y, std::integer_sequence<int, l...>) {
+  constexpr int n = sizeof...(l);
+  const V low = __builtin_shufflevector(x, y, (l & by ? n + l - by : l)...);
+  y = __builtin_shufflevector(x, y, (l & by ? n + l : l + by)...);
+  x = low;
+}
+
+/// Transposes a square of vectors: log2(n) rounds of exchanges (Eklundh, 1972).
+template <int by = 1, class V, int64_t n>
+void transpose(V (&rows)[n]) {
+  if constexpr (by < n) {
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < n; ++i)
+      if (!(i & by)) exchange<by>(rows[i], rows[i + by], std::make_integer_sequence<int, int(n)>{});
+    transpose<2 * by>(rows);
+  }
+}
+
+/// @tparam kWidth the width, where it is known
+template <class A, int64_t kWidth, class T>
+void interleave(const T* from, int64_t stride, int64_t lines, int64_t n, int64_t width, A* panel) {
+  constexpr int64_t kSquareBytes = 16;  // larger ones are slower
+  constexpr int64_t kSquare = kSquareBytes / int64_t(sizeof(A));
+  using V = VectorOf<A, kSquareBytes>;
+  if (kWidth > 0) width = kWidth;
+  for (int64_t line = 0; line < width;
+       line += kSquare, from += kSquare * stride, lines -= kSquare) {
+    const int64_t room = width - line < kSquare ? width - line : kSquare;
+    const bool fits = room == kSquare || room == kWidth % kSquare;
+    int64_t k = 0;
+    for (; fits && lines > 0 && k + kSquare <= n; k += kSquare) {
+      typename V::type square[kSquare];
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < kSquare; ++i)
+        square[i] = i < lines ? load_as<A, kSquare>(from + i * stride + k) : typename V::type{};
+      transpose(square);
+      A* to = panel + k * width + line;
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < kSquare; ++i, to += width)
+        if (room == kSquare)
+          V::store(to, square[i]);
+        else
+          __builtin_memcpy(to, &square[i], (kWidth % kSquare) * sizeof(A));
+    }
+    for (; k < n; ++k)
+      for (int64_t i = 0; i < room; ++i)
+        panel[k * width + line + i] = i < lines ? A(widened(from[i * stride + k])) : A(0);
+  }
+}
+
+/// Lines that lie side by side: of each k, `width` elements at a time go to a panel.
+template <class A, int64_t width, class T>
+void split(const T* from, int64_t k_stride, int64_t n, int64_t depth, A* panels) {
+  constexpr int64_t lanes = width % kLanes<A> == 0 ? kLanes<A> : width % 4 == 0 ? 4 : 2;
+  constexpr int64_t kTogether = 8;  // panels
+  for (; n > 0;
+       n -= kTogether * width, from += kTogether * width, panels += kTogether * width * depth)
+    for (int64_t k = 0; k < depth; ++k) {
+      const T* x = from + k * k_stride;
+      A* to = panels + k * width;
+      int64_t left = n < kTogether * width ? n : kTogether * width;
+      for (; left >= width; left -= width, x += width, to += width * depth)
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < width; i += lanes)
+          VectorOf<A, lanes * int64_t(sizeof(A))>::store(to + i, load_as<A, lanes>(x + i));
+      for (int64_t i = 0; left > 0 && i < width; ++i) to[i] = i < left ? A(widened(x[i])) : A(0);
+    }
+}
+
+template <class A, int64_t width, class T>
+void pack_by(const T* from, int64_t stride, int64_t k_stride, int64_t n, int64_t depth, A* panels) {
+  constexpr int64_t kRun = 128;  // of such parts of a panel all lines meet in L1
+  if (k_stride != 1) return split<A, width>(from, k_stride, n, depth, panels);
+  for (; n > 0; n -= width, from += width * stride, panels += width * depth)
+    for (int64_t k = 0; k < depth; k += kRun)
+      interleave<A, width>(from + k, stride, n < width ? n : width,
+                           depth - k < kRun ? depth - k : kRun, width, panels + k * width);
+}
+
+template <class A, class T, class Stored = T>
+void pack(const Stored* from, int64_t stride, int64_t k_stride, int64_t n, int64_t depth,
+          int64_t width, A* panels) {
+  const T* typed = reinterpret_cast<const T*>(from);
+  if (width == kTileRows)
+    pack_by<A, kTileRows>(typed, stride, k_stride, n, depth, panels);
+  else
+    pack_by<A, kTileCols<A>>(typed, stride, k_stride, n, depth, panels);
+}
+
 template <class A>
 constexpr GemmKernels<A> gemm_kernels() {
-  return {kTileRows, kTileCols<A>, transpose<A>, split<A>, multiply<A>};
+  return {kTileRows, kTileCols<A>, interleave<A, 0, A>, pack<A, A>, multiply<A>};
 }
 constexpr IsaKernels isa_kernels(int level, const char* name) {
   return {level,
@@ -233,6 +336,8 @@ constexpr IsaKernels isa_kernels(int level, const char* name) {
           widen_bf16,
           narrow_f16,
           narrow_bf16,
+          pack<float, F16, uint16_t>,
+          pack<float, Bf16, uint16_t>,
           gemm_kernels<float>(),
           gemm_kernels<double>(),
           attention_kernels<float>(),
