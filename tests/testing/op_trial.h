@@ -56,6 +56,8 @@ Tensor cotangent(const Shape& shape, DType dtype, size_t output);
 void compare_bits(const std::string& what, const Outcome& a, const Outcome& b, int results,
                   Findings& findings);
 
+bool same_bits(const Tensor& a, const Tensor& b);
+
 /// The row's call on the trial's attributes, with fixed random numbers.
 autograd::TensorFunction function_of(const Trial& trial);
 /// Slopes of all floating results, in f64, and cotangents for them.
