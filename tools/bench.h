@@ -23,6 +23,7 @@ struct Case {
   std::string name;
   int threads = 1;
   std::function<Body()> prepare = {};
+  bool ceiling = false;  ///< its best single run counts
 };
 using Set = std::vector<Case>;
 
@@ -30,6 +31,7 @@ struct Measured {
   std::string name;
   int threads = 1;
   double seconds = 0, best = 0;  ///< of one run: the median and the least of the repetitions
+  double relative = 1;           ///< speed, where that of the first case of its set is 1
   Body body = {};                ///< without `run`
 };
 

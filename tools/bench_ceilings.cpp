@@ -74,12 +74,14 @@ Body copy(Index bytes) {
 
 std::vector<Set> ceiling_sets(int threads) {
   std::vector<Set> sets;
+  const auto add = [&](const char* name, int n, std::function<Body()> prepare) {
+    sets.push_back({{name + std::string("/t") + std::to_string(n), n, std::move(prepare), true}});
+  };
   for (int n : {1, threads}) {
     if (n == 1 && !sets.empty()) break;
-    const std::string t = "/t" + std::to_string(n);
-    sets.push_back({{"ceilings/multiply-adds" + t, n, [n] { return multiply_adds(n); }}});
-    sets.push_back({{"ceilings/copy of 256 MB" + t, n, [] { return copy(Index(128) << 20); }}});
-    sets.push_back({{"ceilings/copy of 24 MB" + t, n, [] { return copy(Index(12) << 20); }}});
+    add("ceilings/multiply-adds", n, [n] { return multiply_adds(n); });
+    add("ceilings/copy of 256 MB", n, [] { return copy(Index(128) << 20); });
+    add("ceilings/copy of 24 MB", n, [] { return copy(Index(12) << 20); });
   }
   return sets;
 }

@@ -65,15 +65,16 @@ std::vector<Measured> measure(const Set& set, double seconds) {
     results.push_back({.name = c.name, .threads = c.threads, .body = c.prepare()});
     const std::function<void()>& run = results.back().body.run;
     const double once = seconds_of(run);
+    auto* timed =
+        benchmark::RegisterBenchmark(c.name.c_str(), [run, n = c.threads](benchmark::State& state) {
+          if (threads() != n) set_threads(n);
+          for (auto _ : state) run();
+        })->UseRealTime();
     const int repetitions = once > 0.05 ? 3 : once > 0.005 ? 5 : 15;
-    benchmark::RegisterBenchmark(c.name.c_str(),
-                                 [run, n = c.threads](benchmark::State& state) {
-                                   if (threads() != n) set_threads(n);
-                                   for (auto _ : state) run();
-                                 })
-        ->UseRealTime()
-        ->MinTime(seconds / repetitions)
-        ->Repetitions(repetitions);
+    if (c.ceiling)
+      timed->Iterations(1)->Repetitions(int(std::clamp(4 * seconds / once, 5.0, 200.0)));
+    else
+      timed->MinTime(seconds / repetitions)->Repetitions(repetitions);
   }
   Collector collector;
   benchmark::RunSpecifiedBenchmarks(&collector, ".");
@@ -81,6 +82,7 @@ std::vector<Measured> measure(const Set& set, double seconds) {
   set_threads(before);
   for (Measured& result : results) {
     collector.fill(result);
+    result.relative = results[0].seconds / result.seconds;
     result.body.run = nullptr;
   }
   return results;
