@@ -44,7 +44,7 @@ std::vector<Tensor> checkpoint(const Function& fn, const std::vector<Tensor>& in
     Recorder::next_sequence();  // of the node that the replay will have here
     return outputs;
   }
-  auto node = std::make_shared<Node>();
+  auto node = pool::make<Node>();
   node->row = &kRow;
   node->module = ModuleScope::current();
   node->replay = std::make_shared<Replay>();
@@ -61,13 +61,11 @@ std::vector<Tensor> checkpoint(const Function& fn, const std::vector<Tensor>& in
     if (!outputs[k].defined() || !outputs[k].requires_grad()) continue;
     Autograd& a = *outputs[k].impl()->autograd;
     if (a.node != node || a.output >= 0) continue;  // not made in here, or returned before
-    a.output = int(node->out.size());
-    node->out.push_back(arg_of(outputs[k]));
-    node->out.back().data = nullptr;
+    a.output = int(node->results.size());
+    node->results.push_back({arg_of(outputs[k]), {}, {}});
+    node->results.back().arg.data = nullptr;
     node->replay->results.push_back(k);
   }
-  node->grad_out.resize(node->out.size());
-  node->saved_out.resize(node->out.size());
   return outputs;
 }
 

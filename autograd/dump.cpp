@@ -21,12 +21,11 @@ std::string dump(const Tensor& x) {
   for (size_t i = 0; i < nodes.size(); ++i) {
     const Node& n = *nodes[i];
     std::string line;
-    for (size_t k = 0; k < n.inputs.size(); ++k)
-      if (n.in[k].defined)
-        line += " " + name_of_input(n.inputs[k]) + ":" + minim::name_of(n.in[k].dtype);
+    for (const auto& [arg, saved, input] : n.operands)
+      if (arg.defined) line += " " + name_of_input(input) + ":" + minim::name_of(arg.dtype);
     names[&n] = "%" + std::to_string(i);
-    text += "%" + std::to_string(i) + " " + minim::name_of(n.out[0].dtype) +
-            to_string(n.out[0].shape) + " = " + n.row->name + line + "\n";
+    text += "%" + std::to_string(i) + " " + minim::name_of(n.results[0].arg.dtype) +
+            to_string(n.results[0].arg.shape) + " = " + n.row->name + line + "\n";
   }
   return text;
 }
@@ -41,13 +40,14 @@ std::string dump_dot(const Tensor& x) {
   for (size_t i = 0; i < nodes.size(); ++i) names[nodes[i]] = "n" + std::to_string(i);
   size_t leaves = 0;
   for (const Node* n : nodes) {
-    text += "  " + names[n] + " [label=\"" + n->row->name + "\\n" + name_of(n->out[0].dtype) +
-            to_string(n->out[0].shape) + (n->module ? "\\n" + *n->module : "") + "\"];\n";
-    for (size_t k = 0; k < n->inputs.size(); ++k) {
-      if (!n->inputs[k]) continue;
-      const Autograd& a = *n->inputs[k];
+    text += "  " + names[n] + " [label=\"" + n->row->name + "\\n" +
+            name_of(n->results[0].arg.dtype) + to_string(n->results[0].arg.shape) +
+            (n->module ? "\\n" + *n->module : "") + "\"];\n";
+    for (const auto& [arg, saved, input] : n->operands) {
+      if (!input) continue;
+      const Autograd& a = *input;
       std::string& from = names[a.node ? static_cast<const void*>(a.node.get()) : &a];
-      std::string what = name_of(n->in[k].dtype) + to_string(n->in[k].shape);
+      std::string what = name_of(arg.dtype) + to_string(arg.shape);
       if (from.empty()) {
         from = "leaf" + std::to_string(++leaves);
         text += "  " + from + " [shape=ellipse, label=\"" + from + "\\n" + what + "\"];\n";

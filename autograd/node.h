@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "minim/core/pool.h"
 #include "minim/core/tensor.h"
 #include "minim/ops/op.h"
 
@@ -64,11 +65,13 @@ class ModuleScope {
   Path outer_;
 };
 
-/// A tensor as backward will read it. Holds the storage but no history, so that a node does not
-/// keep itself alive.
+/// A tensor as backward will read it; null where it is not saved. Holds the storage but no history,
+/// so that a node does not keep itself alive.
 struct Saved {
-  Tensor tensor;
+  std::shared_ptr<Storage> storage;
+  void* data = nullptr;
   uint64_t version = 0;
+  std::shared_ptr<const std::string> name;
 };
 
 struct Node {
@@ -77,12 +80,20 @@ struct Node {
   DType dtype = DType::f32;
   Attrs attrs;
   RngKey rng;
-  std::vector<Arg> in, out;  ///< shapes and dtypes; data is taken from `saved` when backward runs
-  std::vector<Saved> saved_in, saved_out;         ///< undefined where not saved
-  std::vector<std::shared_ptr<Autograd>> inputs;  ///< null where no gradient is wanted
-  std::vector<Tensor> grad_out;  ///< during backward: sums so far, fp32 from the second addend on
-  bool released = false;         ///< backward ran without retain_graph
-  double scale = 1;              ///< of a node that multiplies by the loss scale; 1 for any other
+  struct Operand {
+    Arg arg;  ///< shape and dtype; the data is `saved` when backward runs
+    Saved saved;
+    std::shared_ptr<Autograd> gradient_to;  ///< null where no gradient is wanted
+  };
+  struct Result {
+    Arg arg;
+    Saved saved;
+    Tensor gradient;  ///< during backward: the sum so far, fp32 from the second addend on
+  };
+  pool::Vector<Operand> operands;
+  pool::Vector<Result> results;
+  bool released = false;  ///< backward ran without retain_graph
+  double scale = 1;       ///< of a node that multiplies by the loss scale; 1 for any other
   uint64_t visit = 0;
   ModuleScope::Path module;
   std::shared_ptr<Replay> replay;        ///< of a checkpointed call: instead of a kernel
@@ -142,8 +153,20 @@ std::string dump_dot(const Tensor& x);
 /// @throws Error unless `gradient` is floating and has x's shape.
 void check_gradient(const Tensor& gradient, const Tensor& x);
 
-/// An Arg that points at a tensor's data.
-Arg arg_of(const Tensor& x);
+/// Makes `arg`, which is fresh, point at a tensor's data; an undefined tensor leaves it as it is.
+inline void point(Arg& arg, const Tensor& x) {
+  if (!x.defined()) return;
+  arg.data = x.data();
+  arg.dtype = x.dtype();
+  arg.shape = x.shape();
+  arg.strides = x.strides();
+  arg.defined = true;
+}
+inline Arg arg_of(const Tensor& x) {
+  Arg arg;
+  point(arg, x);
+  return arg;
+}
 
 /// What made a tensor, for messages: "parameter 'head.weight'", "the result of matmul", "a tensor".
 std::string origin(const Tensor& x);

@@ -19,15 +19,8 @@ thread_local Graveyard graveyard;
 
 bool wanted(const Tensor& x) { return x.defined() && x.requires_grad() && is_floating(x.dtype()); }
 
-/// Holds the storage but no history.
-Saved save(const Tensor& x, bool wanted) {
-  if (!wanted || !x.defined()) return {};
-  return {x.detach(), x.version()};
-}
-
-Arg shape_only(Arg a) {
-  a.data = nullptr;
-  return a;
+void save(Saved& saved, const Tensor& x) {
+  if (x.defined()) saved = {x.impl()->storage, x.data(), x.version(), x.impl()->name};
 }
 
 /// A tensor from within checkpoint() has no place on the tape until it is returned.
@@ -55,7 +48,7 @@ void attach(const OpRow& row, const std::shared_ptr<Node>& node, std::span<const
 Node::~Node() {
   replay.reset();  // it holds inputs
   Graveyard& g = graveyard;
-  for (auto& input : inputs)
+  for (auto& [arg, saved, input] : operands)
     if (input && input.use_count() == 1 && input->node) g.nodes.push_back(std::move(input->node));
   if (g.emptying) return;
   g.emptying = true;
@@ -66,13 +59,8 @@ Node::~Node() {
   g.emptying = false;
 }
 
-Arg arg_of(const Tensor& x) {
-  if (!x.defined()) return {};
-  return {x.data(), x.dtype(), x.shape(), x.strides(), true};
-}
-
 Autograd& autograd_of(const Tensor& x) {
-  if (!x.impl()->autograd) x.impl()->autograd = std::make_shared<Autograd>();
+  if (!x.impl()->autograd) x.impl()->autograd = pool::make<Autograd>();
   return *x.impl()->autograd;
 }
 
@@ -89,24 +77,29 @@ void record(const OpRow& row, const OpArgs& args, std::span<const Tensor> operan
   bool leaf_cast = &row == &Op::to && !operands[0].impl()->autograd->node;
   if (recorder && leaf_cast && recorder->reuse_cast(operands[0], outputs[0])) return;
   if (recorder && !leaf_cast && recorder->forward()) return recorder->pass(row, operands, outputs);
-  auto node = std::make_shared<Node>();
+  auto node = pool::make<Node>();
   node->row = &row;
   node->sequence = leaf_cast ? ++next_sequence : Recorder::next_sequence();
   node->dtype = args.dtype;
   node->attrs = args.attrs;
   node->rng = args.rng;
   node->module = ModuleScope::current();
+  node->operands.resize(operands.size());
   for (size_t k = 0; k < operands.size(); ++k) {
     const Tensor& x = operands[k];
-    node->in.push_back(shape_only(args.in[k]));
-    node->saved_in.push_back(save(x, row.saves.inputs >> k & 1));
-    node->inputs.push_back(wanted(x) ? x.impl()->autograd : nullptr);
+    Node::Operand& o = node->operands[k];
+    o.arg = args.in[k];
+    o.arg.data = nullptr;
+    if (row.saves.inputs >> k & 1) save(o.saved, x);
+    if (wanted(x)) o.gradient_to = x.impl()->autograd;
   }
+  node->results.resize(outputs.size());
   for (size_t k = 0; k < outputs.size(); ++k) {
-    node->out.push_back(shape_only(args.out[k]));
-    node->saved_out.push_back(save(outputs[k], row.saves.outputs >> k & 1));
+    Node::Result& r = node->results[k];
+    r.arg = args.out[k];
+    r.arg.data = nullptr;
+    if (row.saves.outputs >> k & 1) save(r.saved, outputs[k]);
   }
-  node->grad_out.resize(outputs.size());
   attach(row, node, outputs, false);
   if (recorder && leaf_cast) recorder->capture(outputs[0]);
 }
@@ -117,8 +110,9 @@ Recorder::Recorder(std::shared_ptr<Node> node) : node_(std::move(node)), replay_
   current_ = this;
 }
 Recorder::Recorder(const Node& node) : replay_(*node.replay) {
-  for (const auto& a : node.inputs)
-    if (a && a->node && a->node->row == &Op::to && !a->node->inputs[0]->node) casts_.push_back(a);
+  for (const auto& [arg, saved, a] : node.operands)
+    if (a && a->node && a->node->row == &Op::to && !a->node->operands[0].gradient_to->node)
+      casts_.push_back(a);
   current_ = this;
 }
 
@@ -131,10 +125,11 @@ uint64_t Recorder::take() {
 
 void Recorder::capture(const Tensor& x, bool keep) {
   auto a = wanted(x) ? x.impl()->autograd : nullptr;
-  if (a && std::find(node_->inputs.begin(), node_->inputs.end(), a) != node_->inputs.end()) return;
-  node_->inputs.push_back(a);
-  node_->in.push_back(shape_only(arg_of(x)));
-  node_->saved_in.push_back(save(x, keep || !a->node));
+  if (a && std::ranges::count(node_->operands, a, &Node::Operand::gradient_to)) return;
+  Node::Operand o{arg_of(x), {}, a};
+  o.arg.data = nullptr;
+  if (keep || !a->node) save(o.saved, x);
+  node_->operands.push_back(std::move(o));
 }
 
 void Recorder::pass(const OpRow& row, std::span<const Tensor> operands,
@@ -150,7 +145,8 @@ bool Recorder::reuse_cast(const Tensor& leaf, const Tensor& copy) {
   while (replay && replay->forward()) replay = replay->outer_;
   if (!replay) return false;
   auto it = std::find_if(replay->casts_.begin(), replay->casts_.end(), [&](const auto& a) {
-    return a->node->inputs[0] == leaf.impl()->autograd && a->node->out[0].dtype == copy.dtype();
+    return a->node->operands[0].gradient_to == leaf.impl()->autograd &&
+           a->node->results[0].arg.dtype == copy.dtype();
   });
   if (it == replay->casts_.end()) differ();
   copy.impl()->autograd = *it;

@@ -3,6 +3,7 @@
 
 #include "minim/autograd/recorder.h"
 #include "minim/core/probe.h"
+#include "minim/core/profile.h"
 
 namespace minim {
 namespace {
@@ -10,20 +11,20 @@ namespace {
 std::atomic<uint64_t> next_visit{0};
 thread_local double live_scale = 1;
 
-void check_version(const Saved& saved, const Node& node, const char* role, size_t k) {
-  if (saved.tensor.version() == saved.version) return;
-  fail("[", node.row->name, " backward] ", role, " ", k, " (", saved.tensor.shape(), " ",
-       name_of(saved.tensor.dtype()),
-       saved.tensor.name().empty() ? "" : ", '" + saved.tensor.name() + "'",
-       ") was changed in place: it is at version ", saved.tensor.version(),
-       ", backward needs version ", saved.version, "; use an out-of-place op, or clone() first");
+[[noreturn]] void fail_changed(const Arg& arg, const Saved& saved, const Node& node,
+                               const char* role, size_t k) {
+  fail("[", node.row->name, " backward] ", role, " ", k, " (", arg.shape, " ", name_of(arg.dtype),
+       saved.name ? ", '" + *saved.name + "'" : "", ") was changed in place: it is at version ",
+       saved.storage->version, ", backward needs version ", saved.version,
+       "; use an out-of-place op, or clone() first");
 }
 
-Arg with_data(Arg arg, const Saved& saved, const Node& node, const char* role, size_t k) {
-  if (!saved.tensor.defined()) return arg;
-  check_version(saved, node, role, k);
-  arg.data = saved.tensor.data();
-  return arg;
+/// The data of x, an operand or a result; null where it is not saved.
+template <class X>
+void* data_of(const X& x, const Node& node, const char* role, size_t k) {
+  if (!x.saved.storage) return nullptr;
+  if (x.saved.storage->version != x.saved.version) fail_changed(x.arg, x.saved, node, role, k);
+  return x.saved.data;
 }
 
 /// A leaf sums in fp32 even when it is stored in 16 bits.
@@ -37,14 +38,16 @@ void accumulate(Tensor& sum, const Tensor& addend) {
     sum = addend;
     return;
   }
+  Timed timed("accumulate", Phase::backward);
   DType wide = promote_types(promote_types(sum.dtype(), addend.dtype()), DType::f32);
   if (sum.dtype() == wide && sum.is_contiguous() && sum.impl()->storage.use_count() == 1) {
     OpArgs args;
     args.n_in = 2;
     args.n_out = 1;
     args.dtype = wide;
-    args.in[0] = args.out[0] = arg_of(sum);
-    args.in[1] = arg_of(addend);
+    point(args.in[0], sum);
+    point(args.out[0], sum);
+    point(args.in[1], addend);
     Op::add.forward[size_t(sum.device().kind)](args);
     return;
   }
@@ -64,6 +67,7 @@ void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale, const O
              addend.impl()->storage.use_count() == 1;
   Tensor mine = addend;
   if (!leaf.grad.defined() && (!own || is_half(addend.dtype()))) {
+    Timed timed("accumulate", Phase::backward);
     mine = empty(addend.shape(), is_half(addend.dtype()) ? DType::f32 : addend.dtype(),
                  addend.device());
     copy_elements(addend, mine);
@@ -81,8 +85,8 @@ void collect(Node* root, uint64_t visit, std::vector<Node*>& nodes) {
   };
   size_t i = nodes.size();
   for (meet(root); i < nodes.size(); ++i)
-    for (const auto& input : nodes[i]->inputs)
-      if (input) meet(input->node.get());
+    for (const auto& operand : nodes[i]->operands)
+      if (operand.gradient_to) meet(operand.gradient_to->node.get());
 }
 
 constexpr auto kOlder = [](const Node* a, const Node* b) { return a->sequence < b->sequence; };
@@ -126,8 +130,7 @@ class Pass {
   }
   ~Pass() {
     live_scale = outer_scale_;
-    for (Node* node : nodes_)
-      for (Tensor& g : node->grad_out) g = {};
+    for (Node* node : nodes_) drop_gradients(*node);
   }
   void run(Autograd& root, const Tensor& gradient) {
     deliver(root, gradient, nullptr);
@@ -136,7 +139,7 @@ class Pass {
       Node& node = *todo_.back();
       todo_.pop_back();
       if (has_gradient(node)) run(node);
-      for (Tensor& g : node.grad_out) g = {};
+      drop_gradients(node);
       if (!retain_) release(node);
     }
     for (auto& [leaf, sum, by] : hooked_) {
@@ -148,12 +151,15 @@ class Pass {
 
  private:
   static bool has_gradient(const Node& node) {
-    return std::any_of(node.grad_out.begin(), node.grad_out.end(),
-                       [](const Tensor& g) { return g.defined(); });
+    return std::ranges::any_of(node.results, [](const auto& r) { return r.gradient.defined(); });
+  }
+  static void drop_gradients(Node& node) {
+    for (auto& result : node.results) result.gradient = {};
   }
 
   void deliver(Autograd& target, const Tensor& gradient, const OpRow* by) {
-    if (target.node) return accumulate(target.node->grad_out[size_t(target.output)], gradient);
+    if (target.node)
+      return accumulate(target.node->results[size_t(target.output)].gradient, gradient);
     if (target.hooks.empty()) return accumulate_leaf(target, gradient, scale_, by);
     auto it = std::find_if(hooked_.begin(), hooked_.end(),
                            [&](const Hooked& h) { return h.leaf == &target; });
@@ -167,14 +173,14 @@ class Pass {
            "] backward through the same graph a second time: its saved tensors are gone; pass "
            "retain_graph = true to the first backward()");
     for (auto& [output, hooks] : node.hooks)
-      if (Tensor& g = node.grad_out[size_t(output)]; g.defined()) apply(hooks, g, *node.row);
+      if (Tensor& g = node.results[size_t(output)].gradient; g.defined())
+        apply(hooks, g, *node.row);
     node.replay ? replay(node) : run_kernel(node);
   }
 
   /// Records the calls again; their nodes take their turns among the others.
   void replay(const Node& node) {
-    for (size_t k = 0; k < node.saved_in.size(); ++k)
-      with_data(node.in[k], node.saved_in[k], node, "operand", k);
+    for (size_t k = 0; k < node.operands.size(); ++k) data_of(node.operands[k], node, "operand", k);
     std::vector<Tensor> all;
     {
       GradScope recording(true);
@@ -186,13 +192,13 @@ class Pass {
       recorder.finish();
     }
     size_t first = nodes_.size();
-    for (size_t k = 0; k < node.grad_out.size(); ++k) {
+    for (size_t k = 0; k < node.results.size(); ++k) {
       size_t which = node.replay->results[k];
       if (which >= all.size() || !all[which].requires_grad() ||
-          !(all[which].shape() == node.out[k].shape))
+          !(all[which].shape() == node.results[k].arg.shape))
         Recorder::differ();
       Autograd& result = *all[which].impl()->autograd;
-      if (node.grad_out[k].defined()) deliver(result, node.grad_out[k], nullptr);
+      if (const Tensor& g = node.results[k].gradient; g.defined()) deliver(result, g, nullptr);
       replayed_.push_back(result.node);
       collect(result.node.get(), visit_, nodes_);
     }
@@ -205,41 +211,48 @@ class Pass {
   void run_kernel(Node& node) {
     const OpRow& row = *node.row;
     OpArgs args;
-    args.n_in = int(node.in.size());
-    args.n_out = int(node.out.size());
+    const size_t n_in = node.operands.size(), n_out = node.results.size();
+    args.n_in = int(n_in);
+    args.n_out = int(n_out);
     args.dtype = node.dtype;
     args.attrs = node.attrs;
     args.rng = node.rng;
-    std::vector<Tensor> gradients(node.in.size());
-    for (size_t k = 0; k < node.in.size(); ++k) {
-      args.in[k] = with_data(node.in[k], node.saved_in[k], node, "operand", k);
-      if (!node.inputs[k]) continue;
-      DType d = grad_dtype(*node.inputs[k], node.in[k].dtype);
+    Tensor gradients[kMaxOperands];
+    for (size_t k = 0; k < n_in; ++k) {
+      args.in[k] = node.operands[k].arg;
+      args.in[k].data = data_of(node.operands[k], node, "operand", k);
+      if (!node.operands[k].gradient_to) continue;
+      DType d = grad_dtype(*node.operands[k].gradient_to, args.in[k].dtype);
       if (node.scale != 1) d = promote_types(d, DType::f32);  // a loss scale need not fit f16
-      gradients[k] = empty(node.in[k].shape, d);
-      args.grad_in[k] = arg_of(gradients[k]);
+      gradients[k] = empty(args.in[k].shape, d);
+      point(args.grad_in[k], gradients[k]);
     }
-    for (size_t k = 0; k < node.out.size(); ++k) {
-      args.out[k] = with_data(node.out[k], node.saved_out[k], node, "result", k);
-      args.grad_out[k] = arg_of(node.grad_out[k]);
+    for (size_t k = 0; k < n_out; ++k) {
+      args.out[k] = node.results[k].arg;
+      args.out[k].data = data_of(node.results[k], node, "result", k);
+      point(args.grad_out[k], node.results[k].gradient);
     }
-    row.backward[0](args);
+    {
+      Timed timed(row.name, &row == &Op::to ? Phase::casts : Phase::backward);
+      row.backward[0](args);
+      timed.made(std::span(args.grad_in, n_in));
+    }
     if (Probe* probe = Probe::current()) {
       ModuleScope module(node.module);
       probe->after_op(row, args, true);
     }
-    for (size_t k = 0; k < gradients.size(); ++k)
+    for (size_t k = 0; k < n_in; ++k)
       if (gradients[k].defined()) {
         Tensor gradient = std::move(gradients[k]);
-        deliver(*node.inputs[k], gradient, &row);
+        deliver(*node.operands[k].gradient_to, gradient, &row);
       }
   }
 
   static void release(Node& node) {
     node.replay.reset();
     if (node.row->saves.inputs + node.row->saves.outputs == 0) return;
-    for (Saved& s : node.saved_in) s = {};
-    for (Saved& s : node.saved_out) s = {};
+    for (auto& operand : node.operands) operand.saved = {};
+    for (auto& result : node.results) result.saved = {};
     node.released = true;
   }
 
@@ -296,6 +309,7 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
   if (root.output < 0) fail("backward() inside checkpoint(): nothing is recorded there");
   NoGrad no_recording;
   MemoryScope kind(MemoryKind::gradients);
+  Timed timed("backward pass", Phase::overhead);
   const Tensor callers = gradient;  // a second owner: a leaf copies it
   Pass(root.node.get(), retain_graph).run(root, callers);
 }

@@ -11,6 +11,7 @@
 
 #include "minim/core/cuda/device.h"
 #include "minim/core/error.h"
+#include "minim/core/pool.h"
 
 namespace minim {
 
@@ -32,26 +33,64 @@ size_t size_class(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
+using ByKind = std::array<int64_t, kMemoryKinds>;
+
 struct Cache {
   std::mutex mutex;
   std::unordered_map<size_t, std::vector<void*>> free;
-  MemoryStats stats;
+  size_t cached = 0;
+  ByKind current{}, peak{};
+  int64_t total = 0, total_peak = 0;  // signed: a block may be counted as given before as taken
 
   ~Cache() {
     for (auto& [size, blocks] : free)
       for (void* p : blocks) std::free(p);
   }
-  void count(size_t bytes, MemoryKind kind, bool taken) {
-    for (MemoryStats::Bytes* b : {&stats.total, &stats.by_kind[size_t(kind)]}) {
-      b->current = taken ? b->current + bytes : b->current - bytes;
-      b->peak = std::max(b->peak, b->current);
+  void count(const ByKind& bytes) {
+    for (size_t k = 0; k < kMemoryKinds; ++k) {
+      peak[k] = std::max(peak[k], current[k] += bytes[k]);
+      total += bytes[k];
     }
+    total_peak = std::max(total_peak, total);
   }
 };
 
 Cache& cache() {
   static Cache* c = new Cache;  // outlives every static tensor
   return *c;
+}
+
+/// Small blocks are the pool's, without the lock. What a thread takes of them and gives back is
+/// told to the cache when it was much, and wherever the cache is locked anyway.
+constexpr int64_t kMostUntold = 1 << 14;
+struct Untold {
+  ByKind bytes;
+  int64_t room;  ///< bytes that may move until it is told; at first none
+};
+thread_local Untold untold{};
+
+void tell_locked(Cache& c) {
+  static thread_local struct AtThreadEnd {
+    ~AtThreadEnd() {
+      std::lock_guard lock(cache().mutex);
+      cache().count(untold.bytes);
+    }
+  } at_end;
+  c.count(untold.bytes);
+  untold = {{}, kMostUntold};
+}
+
+void count_small(int64_t bytes, MemoryKind kind) {
+  untold.bytes[size_t(kind)] += bytes;
+  if ((untold.room -= std::abs(bytes)) >= 0) return;
+  Cache& c = cache();
+  std::lock_guard lock(c.mutex);
+  tell_locked(c);
+}
+
+void count_large(Cache& c, int64_t bytes, MemoryKind kind) {
+  untold.bytes[size_t(kind)] += bytes;
+  tell_locked(c);
 }
 
 thread_local MemoryKind current_kind = MemoryKind::activations;
@@ -66,6 +105,11 @@ void* allocate(size_t bytes, Device device, MemoryKind kind) {
         "training on CUDA is not built yet: the rows' kernels compile, memory and matrix products "
         "do not; use the CPU");
   size_t size = size_class(bytes);
+  if (size <= pool::kMost) {
+    void* small = pool::take(size);
+    count_small(int64_t(size), kind);
+    return small;
+  }
   Cache& c = cache();
   std::lock_guard lock(c.mutex);
   std::vector<void*>& blocks = c.free[size];
@@ -73,32 +117,42 @@ void* allocate(size_t bytes, Device device, MemoryKind kind) {
   if (!blocks.empty()) {
     p = blocks.back();
     blocks.pop_back();
-    c.stats.cached -= size;
+    c.cached -= size;
   } else {
     constexpr size_t kMost = size_t{1} << 40;  // no machine has it, and sanitizers end the program
     p = size < kMost ? std::aligned_alloc(kAlignment, size) : nullptr;
     if (!p)
-      fail("out of memory: ", size, " bytes for ", name_of(kind), " (", c.stats.total.current,
-           " bytes in use)");
+      fail("out of memory: ", size, " bytes for ", name_of(kind), " (", c.total, " bytes in use)");
   }
-  c.count(size, kind, true);
+  count_large(c, int64_t(size), kind);
   return p;
 }
 
 void release(void* p, size_t bytes, Device, MemoryKind kind) noexcept {
   if (!p) return;
   size_t size = size_class(bytes);
+  if (size <= pool::kMost) {
+    pool::give(p, size);
+    return count_small(-int64_t(size), kind);
+  }
   Cache& c = cache();
   std::lock_guard lock(c.mutex);
   c.free[size].push_back(p);
-  c.stats.cached += size;
-  c.count(size, kind, false);
+  c.cached += size;
+  count_large(c, -int64_t(size), kind);
 }
 
 MemoryStats stats() {
   Cache& c = cache();
   std::lock_guard lock(c.mutex);
-  return c.stats;
+  tell_locked(c);
+  auto bytes = [](int64_t now, int64_t peak) {
+    return MemoryStats::Bytes{size_t(std::max<int64_t>(now, 0)), size_t(peak)};
+  };
+  MemoryStats all{.total = bytes(c.total, c.total_peak), .by_kind = {}, .cached = c.cached};
+  for (size_t k = 0; k < kMemoryKinds; ++k) all.by_kind[k] = bytes(c.current[k], c.peak[k]);
+  all.cached += pool::kept();
+  return all;
 }
 
 size_t physical() { return size_t(::sysconf(_SC_PHYS_PAGES)) * size_t(::sysconf(_SC_PAGE_SIZE)); }
@@ -106,8 +160,9 @@ size_t physical() { return size_t(::sysconf(_SC_PHYS_PAGES)) * size_t(::sysconf(
 void reset_peak() {
   Cache& c = cache();
   std::lock_guard lock(c.mutex);
-  c.stats.total.peak = c.stats.total.current;
-  for (auto& b : c.stats.by_kind) b.peak = b.current;
+  tell_locked(c);
+  c.total_peak = c.total;
+  c.peak = c.current;
 }
 
 void empty_cache() {
@@ -117,7 +172,8 @@ void empty_cache() {
     for (void* p : blocks) std::free(p);
     blocks.clear();
   }
-  c.stats.cached = 0;
+  c.cached = 0;
+  pool::clear();
 }
 
 }  // namespace memory

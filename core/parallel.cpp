@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "minim/core/denormals.h"
 #include "minim/core/error.h"
 #include "minim/core/probe.h"
 
@@ -20,12 +21,14 @@ struct Job {
   detail::ChunkFn fn;
   void* body;
   Probe* probe;
+  FloatMode mode;
   std::atomic<int64_t> next{0};
   std::exception_ptr error;
   std::mutex error_mutex;
 
   void work() {
     ProbeScope probes(probe);
+    mode.apply();
     for (int64_t c; (c = next.fetch_add(1, std::memory_order_relaxed)) < chunks;) {
       try {
         fn(body, c);
@@ -149,7 +152,7 @@ void detail::run_chunks(int64_t chunks, ChunkFn fn, void* body) {
     for (int64_t c = 0; c < chunks; ++c) fn(body, c);
     return;
   }
-  Job job{chunks, fn, body, Probe::current(), {}, {}, {}};
+  Job job{chunks, fn, body, Probe::current(), FloatMode::current(), {}, {}, {}};
   pool()->run(job);
   if (job.error) std::rethrow_exception(job.error);
 }

@@ -7,6 +7,7 @@
 
 #include "minim/core/convert.h"
 #include "minim/core/op_args.h"
+#include "minim/core/pool.h"
 
 namespace minim {
 
@@ -77,6 +78,11 @@ Tensor::Tensor(int64_t v) : Tensor(empty({}, DType::i64)) {
 }
 Tensor::Tensor(bool v) : Tensor(number(v, DType::boolean)) {}
 
+const std::string& Tensor::name() const {
+  static const std::string none;
+  return impl()->name ? *impl()->name : none;
+}
+
 bool Tensor::is_contiguous() const {
   if (numel() == 0) return true;
   Index step = 1;
@@ -123,11 +129,11 @@ std::vector<double> Tensor::to_vector() const {
 
 Tensor empty(const Shape& shape, DType dtype, Device device) {
   check_sizes(shape);
-  auto impl = std::make_shared<TensorImpl>();
+  auto impl = pool::make<TensorImpl>();
   impl->shape = shape;
   impl->strides = contiguous_strides(shape);
   impl->dtype = dtype;
-  impl->storage = std::make_shared<Storage>(size_t(shape.numel()) * size_of(dtype), device);
+  impl->storage = pool::make<Storage>(size_t(shape.numel()) * size_of(dtype), device);
   return Tensor(std::move(impl));
 }
 
@@ -165,7 +171,7 @@ Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, I
   if (end > first && (first + offset < 0 || end + offset > held))
     fail("a view ", shape, " with strides ", strides, " at offset ", offset,
          " reaches outside its storage of ", held, " elements");
-  auto impl = std::make_shared<TensorImpl>(*x.impl());
+  auto impl = pool::make<TensorImpl>(*x.impl());
   impl->shape = shape;
   impl->strides = strides;
   impl->offset = offset;

@@ -34,8 +34,8 @@ struct TensorImpl {
   Strides strides;  ///< in elements; 0 along a broadcast axis
   Index offset = 0;
   DType dtype = DType::f32;
-  bool scalar = false;  ///< a number of the language: it never widens a tensor
-  std::string name;     ///< for messages: a parameter's dotted name
+  bool scalar = false;                      ///< a number of the language: it never widens a tensor
+  std::shared_ptr<const std::string> name;  ///< for messages: a parameter's dotted name
   std::shared_ptr<Autograd> autograd;
 };
 
@@ -84,9 +84,9 @@ class Tensor {
   uint64_t version() const { return impl()->storage->version; }
   void bump_version() const { ++impl()->storage->version; }
 
-  const std::string& name() const { return impl()->name; }
+  const std::string& name() const;  ///< "" where none was set
   const Tensor& set_name(std::string name) const {
-    impl()->name = std::move(name);
+    impl()->name = std::make_shared<const std::string>(std::move(name));
     return *this;
   }
   /// The one way to what the tensor is.

@@ -6,6 +6,7 @@
 #include "minim/amp/autocast.h"
 #include "minim/autograd/node.h"
 #include "minim/core/probe.h"
+#include "minim/core/profile.h"
 #include "minim/core/random.h"
 
 namespace minim {
@@ -57,13 +58,12 @@ void check_operands(const OpRow& row, std::span<const Tensor> xs) {
 }
 
 /// The operands that speak in promotion: floating ones, and integers where the op takes floats.
-std::vector<Typed> typed(const OpRow& row, std::span<const Tensor> xs) {
-  std::vector<Typed> out;
+std::span<const Typed> typed(const OpRow& row, std::span<const Tensor> xs, std::span<Typed> room) {
+  size_t n = 0;
   for (size_t k = 0; k < xs.size(); ++k)
-    if (xs[k].defined() && row.operands[k].accepts == Accepts::floating)
-      out.push_back(xs[k].typed());
-  if (out.empty()) out.push_back({DType::f32});
-  return out;
+    if (xs[k].defined() && row.operands[k].accepts == Accepts::floating) room[n++] = xs[k].typed();
+  if (n == 0) room[n++] = {DType::f32};
+  return room.first(n);
 }
 
 /// Rounds a floating operand to 16 bits, as a recorded op. A leaf's copy is made once per autocast
@@ -126,6 +126,7 @@ DType result_dtype(const OpRow& row, DType chosen, DType inferred) {
 
 std::vector<Tensor> make_outputs(const OpRow& row, OpArgs& args, std::span<const Tensor> xs) {
   std::vector<Tensor> outputs;
+  outputs.reserve(size_t(args.n_out));
   if (row.view) {
     Index offset = row.view(args);
     outputs.push_back(
@@ -140,22 +141,26 @@ std::vector<Tensor> make_outputs(const OpRow& row, OpArgs& args, std::span<const
     if (k >= row.returned)
       d = compute_in(args.dtype) == Compute::f64 ? DType::f64 : DType::f32;  // statistics
     outputs.push_back(empty(args.out[k].shape, d, args.device));
-    args.out[k] = arg_of(outputs.back());
+    point(args.out[k], outputs.back());
   }
   return outputs;
 }
 
 }  // namespace
 
-std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> operands, const Attrs& attrs) {
-  check_operands(row, operands);
-  std::vector<Tensor> xs(operands.begin(), operands.end());
+std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs) {
+  check_operands(row, xs);
   const amp::Autocast* region = amp::Autocast::current();
-  amp::Choice choice = amp::choose_dtype(row, region, typed(row, xs));
-  if (choice.lower)
+  Typed room[kMaxOperands];
+  amp::Choice choice = amp::choose_dtype(row, region, typed(row, xs, room));
+  std::vector<Tensor> cast;
+  if (choice.lower) {
+    cast.assign(xs.begin(), xs.end());
     for (size_t k = 0; k < xs.size(); ++k)
       if (xs[k].defined() && row.operands[k].accepts == Accepts::floating)
-        xs[k] = lowered(xs[k], choice.dtype, *region);
+        cast[k] = lowered(xs[k], choice.dtype, *region);
+    xs = cast;
+  }
   if (row.same_dtype) check_same_dtype(row, xs);
   check_scalars(row, xs, choice.dtype);
 
@@ -165,7 +170,7 @@ std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> operands, con
   args.dtype = choice.dtype;
   args.attrs = attrs;
   for (size_t k = 0; k < xs.size(); ++k) {
-    args.in[k] = arg_of(xs[k]);
+    point(args.in[k], xs[k]);
     if (xs[k].defined()) args.device = xs[k].device();
   }
   if (row.random)
@@ -178,7 +183,9 @@ std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> operands, con
   if (!row.view) {
     Kernel kernel = row.forward[size_t(args.device.kind)];
     if (!kernel) fail("[", row.name, "] has no kernel on ", name_of(args.device.kind));
+    Timed timed(row.name, &row == &Op::to ? Phase::casts : Phase::forward);
     kernel(args);
+    timed.made(std::span(args.out, size_t(args.n_out)));
   }
   if (Probe* probe = Probe::current()) probe->after_op(row, args, false);
   if (GradMode::enabled()) carry_gradient_mark(xs, outputs);

@@ -61,7 +61,7 @@ auto call_with(const OpRow& row, Ps&&... params) {
   (take(params), ...);
   std::vector<Tensor> out = call(row, operands, attrs);
   if constexpr (returned_by<F>() == 1) {
-    return out[0];
+    return std::move(out[0]);
   } else {
     std::array<Tensor, returned_by<F>()> all;
     std::copy_n(out.begin(), all.size(), all.begin());

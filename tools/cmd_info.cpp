@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "minim/core/cpu/isa.h"
+#include "minim/core/denormals.h"
 #include "minim/core/device.h"
 #include "minim/core/dtype.h"
 #include "minim/core/parallel.h"
@@ -92,6 +93,13 @@ std::string vectors_of(std::string_view isa) {
   return "128-bit SSE2";
 }
 
+std::string denormals_text() {
+  return denormals_kept()
+             ? "kept, on every thread: results below 2^-126 lose bits one by one, as IEEE 754 says"
+             : "flushed to 0, on every thread: this program was linked to do so (as with "
+               "-ffast-math)";
+}
+
 struct Path {
   DType dtype;
   std::string path, why;
@@ -148,6 +156,7 @@ void print_json() {
   for (const Feature& f : cpu)
     j["features"][std::string(f.name)] = {{"present", f.present}, {"use", f.use}};
   j["isa"] = {{"name", isa().name}, {"why", why_this_isa()}};
+  j["denormals"] = {{"kept", denormals_kept()}, {"why", denormals_text()}};
   j["cores"] = std::thread::hardware_concurrency();
   j["threads"] = threads();
   for (DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda})
@@ -168,6 +177,7 @@ void print_text() {
   line("isa", fmt::format("{}: {}; {}", isa().name, vectors_of(isa().name), why_this_isa()));
   line("threads", fmt::format("{} of {} cores; their number never changes a result", threads(),
                               std::thread::hardware_concurrency()));
+  line("denormals", denormals_text());
   for (DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda}) line(name_of(kind), state_of(kind));
   for (const auto& [name, version] : libraries()) line(name, version);
   Table table({"feature", "here", "used by"});

@@ -50,7 +50,9 @@ struct TrainConfig {
     std::string out = "out", device = "cpu";
     std::int64_t threads = 0, log_every = 10, eval_every = 100, checkpoint_every = 200;
     bool grad_stats = false;
-    bool checkpoint_activations = false, anomaly = false;
+    bool checkpoint_activations = false, anomaly = false, profile = false;
+    std::string profile_trace = "none";
+    bool is_profiled() const { return profile || profile_trace != "none"; }
     bool operator==(const Run&) const = default;
   } run;
   std::string config, resume;  // of this call only; never in a file

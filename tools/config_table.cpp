@@ -302,6 +302,17 @@ std::vector<Setting> settings_of(TrainConfig& config) {
        .value = &run.anomaly,
        .help = "stop at the first op that makes a NaN or an infinity, and say which",
        .also = {"detect-anomaly", "debug-nan", "check-numerics"}},
+      {.name = "profile",
+       .section = "run",
+       .value = &run.profile,
+       .help = "tell at the end where the time of a step went, and whether denormals appeared",
+       .also = {"timing", "profiler"}},
+      {.name = "profile-trace",
+       .section = "run",
+       .value = &run.profile_trace,
+       .help = "--profile, and each op's begin and end to this file, for chrome://tracing or "
+               "ui.perfetto.dev; none: no file",
+       .also = {"trace", "chrome-trace"}},
   };
 }
 

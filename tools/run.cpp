@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -16,6 +17,7 @@
 #include "minim/models/run_log.h"
 #include "minim/models/sync_file.h"
 #include "minim/optim/gradient_statistics.h"
+#include "minim/tools/profile_report.h"
 #include "minim/tools/run_dir.h"
 #include "minim/tools/signals.h"
 #include "minim/tools/trainer.h"
@@ -88,6 +90,8 @@ std::string summary_json(const Summary& s) {
     j["floor"] = *s.floor;
     j["val_above_floor"] = s.val_loss - *s.floor;
   }
+  for (size_t k = 0; k < kMemoryKinds; ++k)
+    j["peak_bytes_by_kind"][name_of(MemoryKind(k))] = s.peak_by_kind[k];
   return j.dump(2) + "\n";
 }
 
@@ -216,6 +220,12 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   models::AtomicDirectory(dir / "checkpoint");  // what forbids a save is told before the training
   models::write_file_atomically(dir / "config.toml", to_toml(plan));
   models::truncate_to_step(dir / "log.jsonl", first);
+  std::ofstream trace;
+  if (c.run.profile_trace != "none") {
+    trace.open(c.run.profile_trace);
+    if (!trace)
+      fail("'", c.run.profile_trace, "' (profile-trace) cannot be written: ", std::strerror(errno));
+  }
   catch_stop_signals();
 
   out << fmt::format("{} parameters, {}, {} training and {} validation tokens of {}\n", s.params,
@@ -232,7 +242,17 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   s.skipped_steps = trainer.skipped();
   s.final_scale = trainer.scaler().scale();
   s.underflow_share = trainer.underflow().share();
-  s.peak_bytes = memory::stats().total.peak;
+  const MemoryStats memory_used = memory::stats();
+  s.peak_bytes = memory_used.total.peak;
+  for (size_t k = 0; k < kMemoryKinds; ++k) s.peak_by_kind[k] = memory_used.by_kind[k].peak;
+  if (const Profile* p = trainer.profile()) {
+    loop.note(profile_report(*p, s.steps - first) + denormal_report(*p, trainer.optimizer()));
+    if (trace.is_open()) write_trace(*p, trace);
+    if (trace.is_open() && !trace.flush()) fail("'", c.run.profile_trace, "' cannot be written");
+    if (trace.is_open() && p->spans_left_out() > 0)
+      loop.note(fmt::format("the trace is of the first {} scopes; {} are left out",
+                            p->spans().size(), p->spans_left_out()));
+  }
   s.peak_resident_bytes = peak_resident_bytes();
   if (!s.finished) {
     const std::string text = fmt::format(
@@ -247,6 +267,7 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
       is_half(trainer.precision().compute)
           ? fmt::format("; {:.2f} % of gradient entries lost to 0", 100 * s.underflow_share)
           : "";
+  loop.note(memory_report(memory_used));
   loop.note(fmt::format(
       "validation loss {} over {} tokens{}; {:.0f} tokens/s; {} skipped steps{}; written to {}",
       number(s.val_loss, ".4f"), s.val_tokens, above(s.floor, s.val_loss), s.tokens_per_second,

@@ -12,19 +12,19 @@ constexpr double kWeightAndGrad = 4;  // in 16 bits
 constexpr double kLogit = 4;          // the loss takes them in f32
 constexpr double kActivation = 2;
 
-std::string size(double bytes) {
+}  // namespace
+
+std::string bytes_text(double bytes) {
   const char* units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
   size_t unit = 0;
   for (; bytes >= 1000 && unit + 1 < std::size(units); ++unit) bytes /= 1000;
   return fmt::format("{:.3g} {}", bytes, units[unit]);
 }
 
-}  // namespace
-
 void check_bytes(double bytes, const std::string& what) {
   const auto there = double(memory::physical());
   if (bytes > there)
-    fail(what, " need at least ", size(bytes), ", and this machine has ", size(there),
+    fail(what, " need at least ", bytes_text(bytes), ", and this machine has ", bytes_text(there),
          " of memory: take smaller numbers");
 }
 

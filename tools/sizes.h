@@ -6,6 +6,9 @@
 
 namespace minim {
 
+/// "12.3 MB"
+std::string bytes_text(double bytes);
+
 /// @throws Error, naming `what` and both numbers, when `bytes` are more than the machine's memory.
 void check_bytes(double bytes, const std::string& what);
 

@@ -24,6 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr size_t kMostSpans = 1'000'000;            // of a trace: about 100 MB of JSON
 constexpr uint64_t kStreamsPerMicroStep = 1 << 16;  // more than a model has dropouts
 
 models::Dataset load_data(const TrainConfig::Input& in, int64_t seed) {
@@ -157,6 +158,8 @@ Trainer::Trainer(const TrainConfig& config)
   if (config.input.is_toy()) floor_ = models::floor_nll(data_.val.to_vector(), config.model.block);
   model_ = build_model(config, data_.vocab);
   optimizer_ = build_optimizer(config, *model_, precision_);
+  if (config.run.is_profiled())
+    profile_ = std::make_unique<Profile>(config.run.profile_trace == "none" ? 0 : kMostSpans);
   if (config.train.ema > 0) ema_.emplace(*optimizer_, config.train.ema);
   schedule_ = {.lr = config.train.lr,
                .min_lr = config.train.min_lr,
@@ -189,13 +192,18 @@ double Trainer::micro_step(int64_t micro, double& max_logit) {
   const auto& t = config_.train;
   uint64_t number = uint64_t(step_ * t.accum + micro);
   generator() = {uint64_t(t.seed), (number + 1) * kStreamsPerMicroStep};
-  models::Batch batch = models::make_batch(data_.train, starts_of(micro), config_.model.block);
+  models::Batch batch;
+  {
+    Timed timed("batch", Phase::data);
+    batch = models::make_batch(data_.train, starts_of(micro), config_.model.block);
+  }
   Tensor logits, loss;
   using autograd::Anomaly;
   auto watch = [&] {
     return config_.run.anomaly ? std::optional<Anomaly>(std::in_place, step_ + 1) : std::nullopt;
   };
   {
+    Timed timed("forward pass", Phase::overhead);
     auto anomaly = watch();
     amp::Autocast casts(precision_.autocast ? precision_.compute : DType::f32, precision_.policy);
     logits = (*model_)(batch.inputs);
@@ -215,6 +223,8 @@ double Trainer::micro_step(int64_t micro, double& max_logit) {
 
 std::optional<StepReport> Trainer::step() {
   const auto& t = config_.train;
+  ProfileScope profiled(profile_.get());
+  Timed timed("step", Phase::overhead);
   const auto counts = std::pair(underflow_.nonzero(), underflow_.lost());
   StepReport report;
   double worst = -INFINITY;
@@ -229,14 +239,21 @@ std::optional<StepReport> Trainer::step() {
     if (!(loss <= worst)) worst = loss, worst_micro = micro;
     report.loss += loss / double(t.accum);
   }
-  scaler_.unscale(*optimizer_);
-  report.grad_norm = optim::grad_norm(optimizer_->parameters());
+  {
+    Timed timed("unscale and norm", Phase::optimizer);
+    scaler_.unscale(*optimizer_);
+    report.grad_norm = optim::grad_norm(optimizer_->parameters());
+  }
   double clip = t.clip > 0 ? optim::clip_coefficient(report.grad_norm, t.clip)
                            : 1;  // applied in the step's own pass
   report.clipped_norm = clip * report.grad_norm;
   report.lr = schedule_.at(optimizer_->applied_steps());
   optimizer_->set_lr(report.lr);
-  optim::StepResult result = scaler_.step(*optimizer_, clip);
+  optim::StepResult result;
+  {
+    Timed timed("update", Phase::optimizer);
+    result = scaler_.step(*optimizer_, clip);
+  }
   try {
     report.note = scaler_.update().text;
   } catch (const Error& hopeless) {
@@ -252,8 +269,10 @@ std::optional<StepReport> Trainer::step() {
   loss_ = report.loss;
   if (!result.stepped)
     ++skipped_;
-  else if (ema_)
+  else if (ema_) {
+    Timed timed("average", Phase::optimizer);
     ema_->update();
+  }
   report.step = step_;
   report.skipped = skipped_;
   report.scale = result.scale_before;

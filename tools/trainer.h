@@ -10,6 +10,7 @@
 #include "minim/amp/grad_scaler.h"
 #include "minim/amp/precision.h"
 #include "minim/core/probe.h"
+#include "minim/core/profile.h"
 #include "minim/models/dataset.h"
 #include "minim/models/decoder.h"
 #include "minim/models/language_model.h"
@@ -70,6 +71,9 @@ class Trainer {
   const amp::Precision& precision() const { return precision_; }
   const amp::GradScaler& scaler() const { return scaler_; }
   const UnderflowProbe& underflow() const { return underflow_; }
+  const optim::Optimizer& optimizer() const { return *optimizer_; }
+  /// Of the steps so far; null unless the run is profiled.
+  const Profile* profile() const { return profile_.get(); }
 
  private:
   /// Where the sequences of a micro-batch of this step begin in the training tokens.
@@ -90,6 +94,7 @@ class Trainer {
   optim::Schedule schedule_;
   amp::GradScaler scaler_;
   UnderflowProbe underflow_;
+  std::unique_ptr<Profile> profile_;
   LossWatch watch_;
   int64_t step_ = 0, skipped_ = 0;
   double loss_ = 0;

@@ -1,0 +1,87 @@
+#include "minim/core/pool.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+namespace minim::pool {
+namespace {
+
+constexpr unsigned kRoom = 4096;  // blocks that a list holds at most
+
+struct Block {
+  Block* next;
+};
+struct List {
+  Block* first;
+  unsigned room;  // for how many more; none before the thread is known, and after its end
+};
+// Without a destructor, so that no access has to ask whether it is there.
+thread_local List lists[kLists];
+thread_local bool ended = false;
+
+struct AtThreadEnd {
+  AtThreadEnd() {
+    for (List& list : lists) list.room = kRoom;
+  }
+  ~AtThreadEnd() {
+    clear();
+    for (List& list : lists) list.room = 0;
+    ended = true;
+  }
+};
+void know_this_thread() {
+  if (!ended) static thread_local AtThreadEnd at_end;
+}
+
+size_t list_of(size_t bytes) { return bytes <= kStep ? 0 : (bytes - 1) / kStep; }
+
+[[gnu::noinline]] void* from_system(size_t bytes) {
+  know_this_thread();
+  void* p = std::aligned_alloc(kStep, std::max<size_t>(1, (bytes + kStep - 1) / kStep) * kStep);
+  if (!p) throw std::bad_alloc();
+  return p;
+}
+
+[[gnu::noinline]] void to_system(void* p) noexcept {
+  know_this_thread();
+  std::free(p);
+}
+
+}  // namespace
+
+void* take(size_t bytes) {
+  if (bytes > kMost) return from_system(bytes);
+  List& list = lists[list_of(bytes)];
+  Block* p = list.first;
+  if (!p) return from_system(bytes);
+  list.first = p->next;
+  ++list.room;
+  return p;
+}
+
+void give(void* p, size_t bytes) noexcept {
+  if (bytes > kMost) return to_system(p);
+  List& list = lists[list_of(bytes)];
+  if (list.room == 0) return to_system(p);
+  --list.room;
+  list.first = new (p) Block{list.first};
+}
+
+size_t kept() {
+  size_t bytes = 0;
+  for (size_t k = 0; k < kLists; ++k)
+    for (Block* b = lists[k].first; b; b = b->next) bytes += (k + 1) * kStep;
+  return bytes;
+}
+
+void clear() noexcept {
+  for (List& list : lists)
+    while (Block* b = list.first) {
+      list.first = b->next;
+      ++list.room;
+      std::free(b);
+    }
+}
+
+}  // namespace minim::pool
