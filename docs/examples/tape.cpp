@@ -21,7 +21,7 @@ void nodes() {
   expect("backward goes down the numbers",
          order[0]->sequence > order[1]->sequence && order[1]->sequence > order[2]->sequence);
   expect("exp saved its result, not its operand",
-         order[2]->saved_out[0].tensor.defined() && !order[2]->saved_in[0].tensor.defined());
+         order[2]->results[0].saved.storage && !order[2]->operands[0].saved.storage);
   expect("and that is the tensor itself",
          order[2]->saved_out[0].tensor.impl()->storage == a.impl()->storage);
   std::printf("%s", dump_dot(b).c_str());
