@@ -135,6 +135,19 @@ TEST_CASE("a profile counts denormal results by op and dtype") {
   CHECK(find(profile.rows(), "mul", Phase::forward)->denormals == 3);
 }
 
+TEST_CASE("the time in which denormals are counted is no scope's") {
+  Profile profile(1);
+  const Tensor x = ones({1 << 16});
+  const Arg result{x.data(), x.dtype(), x.shape(), x.strides(), true};
+  {
+    ProfileScope on(&profile);
+    Timed whole("whole", Phase::forward);
+    whole.made({&result, 1});
+  }
+  const auto& span = profile.spans()[0];
+  CHECK(profile.rows()[0].ns < span.end - span.begin);
+}
+
 TEST_CASE("every dtype counts as denormal what is below its smallest normal number and not 0") {
   for (DType d : {DType::f16, DType::bf16, DType::f32, DType::f64, DType::f8e4m3, DType::f8e5m2}) {
     CAPTURE(name_of(d));
