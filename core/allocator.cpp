@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdlib>
 #include <mutex>
+#include <numeric>
 #include <unordered_map>
 #include <vector>
 
@@ -35,23 +37,40 @@ size_t size_class(size_t bytes) {
 
 using ByKind = std::array<int64_t, kMemoryKinds>;
 
+/// Small blocks are the pool's, without the lock: each thread counts what it has taken more than it
+/// gave back (or less: another thread's blocks), and the sum is made when somebody asks, a larger
+/// block moves, or a thread has moved much.
+struct Small {
+  std::array<std::atomic<int64_t>, kMemoryKinds> bytes;  // its own thread alone writes
+  int64_t room;  // bytes that may move until the sum is made; at first none
+};
+constexpr int64_t kMostUnseen = 1 << 14;
+thread_local constinit Small small{};
+
 struct Cache {
   std::mutex mutex;
   std::unordered_map<size_t, std::vector<void*>> free;
   size_t cached = 0;
-  ByKind current{}, peak{};
-  int64_t total = 0, total_peak = 0;  // signed: a block may be counted as given before as taken
+  ByKind large{}, peak{};  // `large` has also what ended threads left
+  int64_t total_peak = 0;
+  std::vector<const Small*> threads;
 
   ~Cache() {
     for (auto& [size, blocks] : free)
       for (void* p : blocks) std::free(p);
   }
-  void count(const ByKind& bytes) {
+  /// The bytes there are, and with it the peaks.
+  ByKind count() {
+    ByKind now = large;
     for (size_t k = 0; k < kMemoryKinds; ++k) {
-      peak[k] = std::max(peak[k], current[k] += bytes[k]);
-      total += bytes[k];
+      for (const Small* s : threads) now[k] += s->bytes[k].load(std::memory_order_relaxed);
+      peak[k] = std::max(peak[k], now[k]);
     }
-    total_peak = std::max(total_peak, total);
+    total_peak = std::max(total_peak, total(now));
+    return now;
+  }
+  static int64_t total(const ByKind& bytes) {
+    return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
   }
 };
 
@@ -60,37 +79,26 @@ Cache& cache() {
   return *c;
 }
 
-/// Small blocks are the pool's, without the lock. What a thread takes of them and gives back is
-/// told to the cache when it was much, and wherever the cache is locked anyway.
-constexpr int64_t kMostUntold = 1 << 14;
-struct Untold {
-  ByKind bytes;
-  int64_t room;  ///< bytes that may move until it is told; at first none
+struct ThreadEntry {
+  ThreadEntry() {
+    std::lock_guard lock(cache().mutex);
+    cache().threads.push_back(&small);
+  }
+  ~ThreadEntry() {
+    std::lock_guard lock(cache().mutex);
+    for (size_t k = 0; k < kMemoryKinds; ++k) cache().large[k] += small.bytes[k].exchange(0);
+    std::erase(cache().threads, &small);
+  }
 };
-thread_local Untold untold{};
-
-void tell_locked(Cache& c) {
-  static thread_local struct AtThreadEnd {
-    ~AtThreadEnd() {
-      std::lock_guard lock(cache().mutex);
-      cache().count(untold.bytes);
-    }
-  } at_end;
-  c.count(untold.bytes);
-  untold = {{}, kMostUntold};
-}
 
 void count_small(int64_t bytes, MemoryKind kind) {
-  untold.bytes[size_t(kind)] += bytes;
-  if ((untold.room -= std::abs(bytes)) >= 0) return;
-  Cache& c = cache();
-  std::lock_guard lock(c.mutex);
-  tell_locked(c);
-}
-
-void count_large(Cache& c, int64_t bytes, MemoryKind kind) {
-  untold.bytes[size_t(kind)] += bytes;
-  tell_locked(c);
+  std::atomic<int64_t>& mine = small.bytes[size_t(kind)];
+  mine.store(mine.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  if ((small.room -= std::abs(bytes)) >= 0) return;
+  static thread_local ThreadEntry entry;
+  std::lock_guard lock(cache().mutex);
+  cache().count();
+  small.room = kMostUnseen;
 }
 
 thread_local MemoryKind current_kind = MemoryKind::activations;
@@ -124,7 +132,8 @@ void* allocate(size_t bytes, Device device, MemoryKind kind) {
     if (!p)
       fail("out of memory: ", size, " bytes for ", name_of(kind), " (", c.total, " bytes in use)");
   }
-  count_large(c, int64_t(size), kind);
+  c.large[size_t(kind)] += int64_t(size);
+  c.count();
   return p;
 }
 
@@ -139,19 +148,19 @@ void release(void* p, size_t bytes, Device, MemoryKind kind) noexcept {
   std::lock_guard lock(c.mutex);
   c.free[size].push_back(p);
   c.cached += size;
-  count_large(c, -int64_t(size), kind);
+  c.large[size_t(kind)] -= int64_t(size);
 }
 
 MemoryStats stats() {
   Cache& c = cache();
   std::lock_guard lock(c.mutex);
-  tell_locked(c);
-  auto bytes = [](int64_t now, int64_t peak) {
-    return MemoryStats::Bytes{size_t(std::max<int64_t>(now, 0)), size_t(peak)};
-  };
-  MemoryStats all{.total = bytes(c.total, c.total_peak), .by_kind = {}, .cached = c.cached};
-  for (size_t k = 0; k < kMemoryKinds; ++k) all.by_kind[k] = bytes(c.current[k], c.peak[k]);
-  all.cached += pool::kept();
+  const ByKind now = c.count();
+  // Between two threads a block may for a moment count as given back before it does as taken.
+  auto positive = [](int64_t bytes) { return size_t(std::max<int64_t>(0, bytes)); };
+  MemoryStats all;
+  all.total = {positive(Cache::total(now)), size_t(c.total_peak)};
+  for (size_t k = 0; k < kMemoryKinds; ++k) all.by_kind[k] = {positive(now[k]), size_t(c.peak[k])};
+  all.cached = c.cached + pool::kept();
   return all;
 }
 
@@ -160,9 +169,8 @@ size_t physical() { return size_t(::sysconf(_SC_PHYS_PAGES)) * size_t(::sysconf(
 void reset_peak() {
   Cache& c = cache();
   std::lock_guard lock(c.mutex);
-  tell_locked(c);
-  c.total_peak = c.total;
-  c.peak = c.current;
+  c.peak = c.count();
+  c.total_peak = Cache::total(c.peak);
 }
 
 void empty_cache() {

@@ -210,6 +210,7 @@ double Trainer::micro_step(int64_t micro, double& max_logit) {
     loss = cross_entropy(logits, batch.targets);
   }
   double largest = largest_magnitude(logits);
+  logits = {};  // backward frees them with the loss's node
   if (!std::isnan(max_logit) && !(largest <= max_logit)) max_logit = largest;  // NaN stays
   Tensor share = t.accum == 1
                      ? loss

@@ -21,9 +21,8 @@ void nodes() {
   expect("backward goes down the numbers",
          order[0]->sequence > order[1]->sequence && order[1]->sequence > order[2]->sequence);
   expect("exp saved its result, not its operand",
-         order[2]->saved_out[0].tensor.defined() && !order[2]->saved_in[0].tensor.defined());
-  expect("and that is the tensor itself",
-         order[2]->saved_out[0].tensor.impl()->storage == a.impl()->storage);
+         order[2]->results[0].saved.storage && !order[2]->operands[0].saved.storage);
+  expect("and that is the tensor itself", order[2]->results[0].saved.storage == a.impl()->storage);
   std::printf("%s", dump_dot(b).c_str());
   b.backward();
   expect("d(x e^x)/dx at 1 is 2e", std::fabs(value(x.grad(), 0) - 2 * std::exp(1.0)) < 1e-6);
