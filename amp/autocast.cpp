@@ -78,9 +78,6 @@ void Autocast::keep(const Tensor& leaf, const Tensor& copy) const {
 Choice choose_dtype(const OpRow& row, const Autocast* region, std::span<const Typed> operands) {
   DType native = result_type(operands);
   if (!is_floating(native) && !row.integers) native = DType::f32;
-  bool f64 = std::any_of(operands.begin(), operands.end(), [](const Typed& t) {
-    return t.dtype == DType::f64 && t.rank != Rank::scalar;
-  });
   bool floating = std::any_of(operands.begin(), operands.end(),
                               [](const Typed& t) { return is_floating(t.dtype); });
   if (!region) return {native};
@@ -88,7 +85,7 @@ Choice choose_dtype(const OpRow& row, const Autocast* region, std::span<const Ty
   if (cast == Cast::banned)
     fail("[", row.name, "] is unsafe under autocast: ", row.why, "; use ",
          row.instead ? row.instead : "another op");
-  if (f64 || !floating) return {native};
+  if (native == DType::f64 || !floating) return {native};
   switch (cast) {
     case Cast::lower:
       return {region->lower(), true};

@@ -75,10 +75,11 @@ constexpr const char* kModel = R"(
 ## A GPT of 2 layers
 
 The same weights and tokens: logits and gradients of the first step, and the losses of 20 steps of
-AdamW. bf16 is autocast over f32 weights, in minim by the policy `torch`, in PyTorch by its list for
-the CPU. The column f64 is minim's f64 against PyTorch's, which is the reference. AdamW's eps is 1e-5:
-with 1e-8 the first step divides a gradient that is all but 0 by its own size, and its rounding in f32
-moved the largest error of the losses to 95 epsilons in minim and 18 in PyTorch (in f64, a random change
+AdamW. bf16 and f16 are autocast over f32 weights, in minim by the policy `torch`, in PyTorch by its
+list for the CPU; in f16 the loss is scaled by 1024. The column f64 is minim's f64 against PyTorch's,
+which is the reference. AdamW's eps is 1e-5: with 1e-8 the first step divides a gradient that is all
+but 0 by its own size, and its rounding in f32 moved
+the largest error of the losses to 95 epsilons in minim and 18 in PyTorch (in f64, a random change
 of the weights by half an epsilon of f32 moves them by up to 61).
 )";
 
@@ -144,7 +145,7 @@ std::string accuracy_page(const std::vector<Comparison>& ops, const std::vector<
           "and losses to 16 bits.\n";
   table(page, ops, {DType::f32, DType::f16, DType::bf16});
   page << kModel;
-  table(page, gpt, {DType::f64, DType::f32, DType::bf16});
+  table(page, gpt, {DType::f64, DType::f32, DType::bf16, DType::f16});
   return page.str();
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "minim/amp/autocast.h"
+#include "minim/amp/grad_scaler.h"
 #include "minim/models/gpt.h"
 #include "minim/ops/functional.h"
 #include "minim/optim/optimizer.h"
@@ -14,8 +15,8 @@ constexpr int kSteps = 20;
 
 /// Errors are in epsilons of `unit`, over the tensor's largest value. A tensor is the end of a
 /// chain of some 20 ops, whose errors (an epsilon of f32 and f64, where sums round; half a one of
-/// bf16) add up like the square root: `allowed`, for f64 more, as PyTorch's own errors are in the
-/// difference.
+/// bf16 and f16) add up like the square root: `allowed`, for f64 more, as PyTorch's own errors are
+/// in the difference.
 struct Mode {
   const char* name;  ///< in the golden file
   DType unit, stored, casts;
@@ -23,7 +24,8 @@ struct Mode {
 };
 constexpr Mode kModes[] = {{"ref", DType::f64, DType::f64, DType::f32, 8},
                            {"f32", DType::f32, DType::f32, DType::f32, 4.5},
-                           {"bf16", DType::bf16, DType::f32, DType::bf16, 2.25}};
+                           {"bf16", DType::bf16, DType::f32, DType::bf16, 2.25},
+                           {"f16", DType::f16, DType::f32, DType::f16, 2.25}};
 
 /// The weights, tokens and steps of gpt_run() in tools/make_goldens.py.
 class Run {
@@ -57,6 +59,7 @@ class Run {
   std::vector<std::pair<std::string, std::vector<double>>> results(DType casts) {
     std::vector<std::pair<std::string, std::vector<double>>> found;
     optim::AdamW optimizer(model_.parameters(), {.lr = 1e-2, .eps = 1e-5, .weight_decay = 0.1});
+    amp::GradScaler scaler({.dynamic = false, .init_scale = casts == DType::f16 ? 1024. : 1.});
     std::vector<double> losses;
     for (int step = 0; step < kSteps; ++step) {
       Tensor logits, loss;
@@ -66,14 +69,16 @@ class Run {
         loss = cross_entropy(logits, targets_);
       }
       optimizer.zero_grad();
-      loss.backward();
+      scaler.scale(loss).backward();
+      scaler.unscale(optimizer);
       losses.push_back(loss.item());
       if (step == 0) {
         found.emplace_back("logits", logits.to_vector());
         for (auto& [name, w] : model_.named_parameters())
           found.emplace_back("d_" + name, w.grad().to_vector());
       }
-      optimizer.step();
+      scaler.step(optimizer);
+      scaler.update();
     }
     found.emplace_back("losses", losses);
     return found;

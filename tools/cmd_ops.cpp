@@ -4,11 +4,13 @@
 
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "minim/ops/op.h"
 #include "minim/tools/commands.h"
 #include "minim/tools/nearest.h"
 #include "minim/tools/terminal.h"
+#include "minim/tools/torch_casts.h"
 
 namespace minim {
 namespace {
@@ -17,7 +19,7 @@ using nlohmann::ordered_json;
 
 struct Options {
   std::string op, policy = "both";
-  bool json = false, markdown = false;
+  bool json = false, markdown = false, diff_torch = false;
 };
 
 std::vector<Setting> settings_of(Options& o) {
@@ -30,6 +32,10 @@ std::vector<Setting> settings_of(Options& o) {
        .choices = {"both", "torch", "lean"}},
       {.name = "json", .section = "", .value = &o.json, .help = "everything, for programs"},
       {.name = "markdown", .section = "", .value = &o.markdown, .help = "the page docs/ops.md"},
+      {.name = "diff-torch",
+       .section = "",
+       .value = &o.diff_torch,
+       .help = "where PyTorch's lists for CUDA differ, and why"},
   };
 }
 
@@ -187,6 +193,29 @@ void print_markdown() {
   }
 }
 
+void print_torch_diff() {
+  Table table({"PyTorch, on CUDA", "there", "here", "why"});
+  int same = 0;
+  for (const TorchCasts& entry : torch_casts()) {
+    if (!entry.reason) {
+      ++same;
+      continue;
+    }
+    std::istringstream names(entry.names);
+    for (std::string name; names >> name;)
+      table.add(
+          {name, name_of(entry.cast),
+           entry.row ? fmt::format("{} ({})", name_of(row_of(entry).cast), entry.row) : "none",
+           entry.reason});
+  }
+  std::cout << table.str()
+            << fmt::format(
+                   "\n{} rows have the cast of PyTorch's lists. The others stay as they are "
+                   "under autocast (keep), as PyTorch's unlisted ops do.\nThe policy lean "
+                   "differs where the kernel computes in fp32 inside: minim ops\n",
+                   same);
+}
+
 }  // namespace
 
 int cmd_ops(Args args) {
@@ -199,7 +228,11 @@ int cmd_ops(Args args) {
   if (options.json && options.markdown) fail("--json and --markdown exclude each other; give one");
   if (options.markdown && !options.op.empty())
     fail("--markdown writes the whole page and takes no --op; leave one out");
-  if (options.json && !options.op.empty()) {
+  if (options.diff_torch && (options.json || options.markdown || !options.op.empty()))
+    fail("--diff-torch is a table of its own; give it alone");
+  if (options.diff_torch) {
+    print_torch_diff();
+  } else if (options.json && !options.op.empty()) {
     std::cout << record_of(find_op(options.op)).dump(2) << '\n';
   } else if (options.json) {
     ordered_json all = ordered_json::array();

@@ -8,7 +8,7 @@ ops.safetensors    per case, dtype and tensor: NAME/DTYPE/TENSOR is PyTorch's, N
                    d_OPERAND; the cotangent of y is made like an operand. A missing NAME/DTYPE/TENSOR
                    is something that PyTorch does not compute in that dtype on the CPU.
 gpt.safetensors    a 2-layer GPT: logits, every gradient and the losses of 20 steps of AdamW, in f64,
-                   f32 and f32 under autocast to bf16.
+                   f32 and f32 under autocast to bf16 and to f16, with a loss scale of 1024 in f16.
 
 Inputs are not stored. Each comes from s = s * 1664525 + 1013904223 mod 2^32, whose top 16 bits are a
 value u in [0, 1) in steps of 2^-16, beginning at s = 1000 k + 1 for operand k (from 0), 77001 for the
@@ -270,13 +270,16 @@ def gpt_run(mode):
     # With eps 1e-8 one gradient that is all but 0 decides how far the losses are apart.
     optimizer = torch.optim.AdamW(p.values(), lr=1e-2, eps=1e-5, weight_decay=0.1)
     losses, found = [], {}
+    scale = 1024 if mode == "f16" else 1
     for step in range(STEPS):
-        with torch.autocast("cpu", torch.bfloat16, enabled=mode == "bf16"):
+        with torch.autocast("cpu", DTYPES.get(mode, torch.bfloat16), enabled=mode in ("f16", "bf16")):
             logits = gpt_logits(p, inputs)
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
         loss = F.cross_entropy(wide.reshape(-1, VOCAB), targets.reshape(-1))
         optimizer.zero_grad()
-        loss.backward()
+        (loss * scale).backward()
+        for w in p.values():
+            w.grad /= scale
         if step == 0:
             found[f"{mode}/logits"] = logits.detach().clone()
             found |= {f"{mode}/d_{name}": w.grad.clone() for name, w in p.items()}
@@ -295,7 +298,7 @@ def main():
     tensors, metadata = op_goldens()
     write_safetensors(out / "ops.safetensors", tensors, version | metadata)
     gpt = {}
-    for mode in ("ref", "f32", "bf16"):
+    for mode in ("ref", "f32", "bf16", "f16"):
         gpt |= gpt_run(mode)
     write_safetensors(out / "gpt.safetensors", gpt, version)
     print(f"{len(CASES)} cases, {len(tensors)} tensors, PyTorch {torch.__version__}: {out}")
