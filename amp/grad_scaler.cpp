@@ -92,9 +92,11 @@ void GradScaler::unscale(Stepper& optimizer) {
   FirstBad bad = multiply(dense_gradients(params), inverse_of(state_.scale));
   stage.bad = bad.kind;
   if (bad.kind != Finite::yes) stage.first_bad = label(params[bad.index], bad.index);
-  stage.unscaled_by = "an earlier unscale()";
   for (const Tensor& p : params)
-    if (p.grad().defined()) autograd_of(p).scale = 1;
+    if (p.grad().defined()) {
+      autograd_of(p).scale = 1;
+      stage.unscaled_by = "an earlier unscale()";
+    }
 }
 
 StepResult GradScaler::step(Stepper& optimizer, double clip) {
@@ -193,7 +195,9 @@ Note GradScaler::update() {
 }
 
 void GradScaler::load_state(const ScalerState& state) {
-  if (!stages_.empty()) fail("[GradScaler::load_state] a step is under way; call update() first");
+  for (const auto& [optimizer, stage] : stages_)
+    if (stage.stepped || stage.unscaled_by)
+      fail("[GradScaler::load_state] a step is under way; call update() first");
   if (!is_scale(state.scale))
     fail("[GradScaler::load_state] the scale must be positive and finite, not ", state.scale);
   state_ = state;

@@ -1,4 +1,4 @@
-// -x
+// -x; not of bool
 #pragma once
 #include "minim/ops/op_struct.h"
 
@@ -7,6 +7,10 @@ namespace minim::op {
 struct Neg : Unary<Neg> {
   static constexpr bool integers = true;
   static constexpr Saves saves{};
+  static void infer(OpArgs& args) {
+    if (args.dtype == DType::boolean) fail("[neg] bool has no negative; x == false turns it");
+    args.out[0].shape = args.in[0].shape;
+  }
   template <class A>
   MINIM_HD static A forward(A x) {
     return -x;

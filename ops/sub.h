@@ -1,4 +1,4 @@
-// x - y
+// x - y; not of bool and bool
 #pragma once
 #include "minim/ops/op_struct.h"
 
@@ -8,6 +8,11 @@ struct Sub {
   static constexpr size_t arity = 2;
   static constexpr bool integers = true;
   static constexpr Saves saves{};
+  static void infer(OpArgs& args) {
+    if (args.dtype == DType::boolean)
+      fail("[sub] bool minus bool is no bool; x != y says where they differ");
+    args.out[0].shape = broadcast(args.in[0].shape, args.in[1].shape, "broadcast");
+  }
   template <class A>
   MINIM_HD static A forward(A x, A y) {
     return x - y;

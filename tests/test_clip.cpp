@@ -47,6 +47,35 @@ TEST_CASE("clip_grad_norm gives the published f64 results for p = 1, 2, 3, 0.5 a
   }
 }
 
+TEST_CASE("clipping keeps the ratio of all gradients, whatever p, and a list clips as one tensor") {
+  std::vector<double> large(100), small(100);
+  for (size_t i = 0; i < 100; ++i) large[i] = double(i + 1), small[i] = double(i + 1) / 1000;
+  for (double p : {.5, 1.5, 2., 4., kInf}) {
+    CAPTURE(p);
+    auto list = with_gradients({large, std::vector<double>(10, 1.0 / 1000)}, DType::f32);
+    const double before = optim::grad_norm(list, p);
+    CHECK(optim::clip_grad_norm(list, 2, p) == before);
+    CHECK(optim::grad_norm(list, p) == doctest::Approx(2).epsilon(1e-5));
+    for (const Tensor& t : list)
+      for (size_t i = 0; i < size_t(t.numel()); ++i)
+        CHECK(t.grad().to_vector()[i] ==
+              doctest::Approx((t.numel() == 100 ? large[i] : .001) * 2 / before).epsilon(1e-5));
+    auto within = with_gradients({std::vector<double>(10, 1e-5)}, DType::f32);
+    optim::clip_grad_norm(within, 2, p);
+    CHECK(within[0].grad().to_vector() == std::vector<double>(10, double(1e-5f)));
+    auto one = with_gradients({small}, DType::f64), many = with_gradients({{}, small}, DType::f64);
+    CHECK(optim::clip_grad_norm(one, .1, p) == optim::clip_grad_norm(many, .1, p));
+    CHECK(one[0].grad().to_vector() == many[1].grad().to_vector());
+  }
+}
+
+TEST_CASE("a norm that equals the limit still shrinks, by the published 1e-6") {
+  auto params = with_gradients({{3, 4}}, DType::f64);
+  CHECK(optim::clip_grad_norm(params, 5) == 5);
+  CHECK(params[0].grad().to_vector()[0] == doctest::Approx(2.9999994000001).epsilon(1e-14));
+  CHECK(params[0].grad().to_vector()[1] == doctest::Approx(3.9999992000002).epsilon(1e-14));
+}
+
 TEST_CASE("the clip coefficient shrinks and never grows") {
   CHECK(optim::clip_coefficient(4, 1) == 1 / (4 + 1e-6));
   CHECK(optim::clip_coefficient(0.5, 1) == 1);
@@ -114,6 +143,14 @@ TEST_CASE("clip_grad_value clamps, also infinities, and leaves NaN") {
   auto g = params[0].grad().to_vector();
   CHECK(std::vector<double>(g.begin(), g.end() - 1) == std::vector<double>{2, -2, .5, 2});
   CHECK(std::isnan(g[4]));
+  std::vector<double> steps(100);
+  for (size_t i = 0; i < 100; ++i) steps[i] = (double(i) - 50) / 5;
+  auto many = with_gradients({steps, std::vector<double>(4, 2)}, DType::f64);
+  many.push_back(zeros({3}));  // without a gradient
+  optim::clip_grad_value(many, 2.5);
+  for (double& v : steps) v = std::clamp(v, -2.5, 2.5);
+  CHECK(many[0].grad().to_vector() == steps);
+  CHECK(many[1].grad().to_vector() == std::vector<double>(4, 2));
 }
 
 TEST_CASE("clipping refuses limits and norms that make no sense") {

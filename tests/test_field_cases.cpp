@@ -10,6 +10,8 @@
 #include "minim/models/language_model.h"
 #include "minim/models/layers.h"
 #include "minim/ops/composite.h"
+#include "minim/optim/clip.h"
+#include "minim/optim/muon.h"
 #include "minim/testing/op_checks.h"
 #include "minim/tests/optim_fixture.h"
 
@@ -70,6 +72,54 @@ TEST_CASE("M3: in f16 and both kernels a row that sees no key is 0 with gradient
     }
 }
 
+TEST_CASE("M3: no path of a mask makes a NaN of a row that sees nothing, nor of its gradients") {
+  const Tensor nothing = zeros({3, 4}, DType::boolean), all = full({3, 4}, 1, DType::boolean);
+  for (DType d : {DType::f32, DType::f16, DType::bf16})
+    for (bool autocast : {false, true}) {
+      amp::Autocast casts(autocast ? DType::f16 : DType::f32);
+      auto test = [&](const char* path, auto f) {
+        CAPTURE(path);
+        const Tensor x = some({3, 4}, d).set_requires_grad();
+        const Tensor y = f(x);
+        y.backward(ones(y.shape(), y.dtype()));
+        CHECK(all_finite(x.grad()));
+        return y;
+      };
+      auto hidden = [&](const Tensor& x) { return masked_fill(x, all, -kInf); };
+      CHECK(all_finite(test("softmax", [&](auto& x) { return softmax(hidden(x)); })));
+      test("log_softmax", [&](auto& x) { return log_softmax(hidden(x)); });
+      test("logsumexp", [&](auto& x) { return logsumexp(hidden(x), {.axes = {1}}); });
+      CHECK(all_finite(test("mask and where",
+                            [&](auto& x) { return where(nothing, softmax(hidden(x)), 0.0); })));
+      CHECK(all_finite(test("cross_entropy", [&](auto& x) {
+        return cross_entropy(x, full({3}, -100, DType::i64));
+      })));
+      for (AttentionKernel kernel : {AttentionKernel::reference, AttentionKernel::fused})
+        for (bool causal : {false, true})
+          for (double dropout : {0.0, 0.5})
+            for (Index heads : {1, 2}) {  // of keys and values; queries have two
+              const Tensor q = some({1, 2, 3, 4}, d).set_requires_grad(),
+                           k = some({1, heads, 5, 4}, d).set_requires_grad(),
+                           v = some({1, heads, 5, 4}, d).set_requires_grad();
+              Tensor mask = full({3, 5}, 1, DType::boolean);
+              mask.select(0, 1).fill_(0);
+              const Tensor y = scaled_dot_product_attention(
+                  q, k, v, mask, {.causal = causal, .dropout = dropout, .kernel = kernel});
+              y.backward(ones(y.shape(), y.dtype()));
+              CHECK(y.select(2, 1).to_vector() == Values(8, 0));
+              CHECK(q.grad().select(2, 1).to_vector() == Values(8, 0));
+              for (const Tensor& t : {y, q.grad(), k.grad(), v.grad()}) CHECK(all_finite(t));
+              for (const Tensor& t : {k, v}) t.set_grad({});
+              const Tensor none = scaled_dot_product_attention(
+                  q, k, v, zeros({3, 5}, DType::boolean), {.causal = causal, .kernel = kernel});
+              none.backward(ones(none.shape(), none.dtype()));
+              CHECK(none.to_vector() == Values(24, 0));
+              for (const Tensor& t : {k.grad(), v.grad()})
+                CHECK(t.to_vector() == Values(size_t(t.numel()), 0));
+            }
+    }
+}
+
 TEST_CASE("R1: no norm squares in f16: of +-512 each is exact") {
   const Tensor x = alternating({2, 64}, 512), one = alternating({2, 64}, 1);
   CHECK(layer_norm(x).to_vector() == one.to_vector());
@@ -80,6 +130,18 @@ TEST_CASE("R1: no norm squares in f16: of +-512 each is exact") {
   CHECK(norm(x, {.axes = {1}}).to_vector() == Values{4096, 4096});
   CHECK(minim::std(x, {.axes = {1}, .correction = 0}).to_vector() == Values{512, 512});
   CHECK(cosine_similarity(x, x).to_vector() == Values{1, 1});
+  CHECK(var(x, {.axes = {1}, .correction = 0}).to_vector() == Values{kInf, kInf});  // 2^18
+  for (amp::Policy policy : {amp::Policy::torch, amp::Policy::lean}) {
+    amp::Autocast casts(DType::f16, policy);
+    models::BatchNorm2d batch_norm(2);
+    models::GroupNorm group_norm(1, 2);
+    const Tensor image = x.reshape({2, 2, 4, 8}), unit = one.reshape({2, 2, 4, 8});
+    CHECK(models::LayerNorm(64)(x).to_vector() == one.to_vector());
+    CHECK(models::RMSNorm(64)(x).to_vector() == one.to_vector());
+    CHECK(batch_norm(image).to_vector() == unit.to_vector());
+    CHECK(group_norm(image).to_vector() == unit.to_vector());
+    CHECK(batch_norm.running_var.to_vector()[0] > 26000);  // 0.9 + 0.1 * 2^18, beyond f16's squares
+  }
 }
 
 TEST_CASE("C1: no eps of a norm is lost in f16: what has no variance stays finite") {
@@ -100,6 +162,26 @@ TEST_CASE("C1: no eps of a norm is lost in f16: what has no variance stays finit
   test([](const Tensor& x) { return batch_norm(x, {}, {}, {}, {}, {.eps = 1e-8}); });
   test([](const Tensor& x) { return normalize(x, {.eps = 1e-12}); });
   test([&](const Tensor& x) { return cosine_similarity(x, zero, {.eps = 1e-8}); });
+  test([](const Tensor& x) {  // eps of 0, which f16 makes of the others
+    return layer_norm(x + tensor({1, 2, 3, 4}, DType::f16), {}, {}, {.eps = 0});
+  });
+}
+
+TEST_CASE("C1: nor is that of Adam, of clipping or of Muon, where gradients and moments are 0") {
+  for (DType d : {DType::f32, DType::f16, DType::bf16})
+    for (const optim::Rule* rule : {&optim::kAdam, &optim::kAdamW, &optim::kMuon})
+      for (bool fused : {false, true}) {
+        const Tensor p = tensor({1, -2, .5, 4}, d).reshape({2, 2}).set_requires_grad();
+        optim::Optimizer opt(
+            *rule, {{{p}}},
+            {.lr = .1, .weight_decay = 0, .masters = d != DType::f32, .fused = fused});
+        p.set_grad(zeros({2, 2}));
+        CHECK(optim::clip_grad_norm(opt.parameters(), 0) == 0);
+        CHECK(opt.step().stepped);
+        CHECK(p.to_vector() == Values{1, -2, .5, 4});
+      }
+  for (DType d : {DType::f16, DType::bf16})
+    CHECK(optim::orthogonalized(zeros({2, 3}, d)).to_vector() == Values(6, 0));
 }
 
 TEST_CASE("R6: a batch with an inf leaves the running statistics and the weights as they were") {
@@ -174,10 +256,27 @@ TEST_CASE("N1: of every op with an infinite slope what where leaves out has grad
       {"bce", 0,
        [](const Tensor& x) { return bce(x, ones(x.shape()), {.reduction = Reduction::none}); }},
       {"norm", 0, [](const Tensor& x) { return norm(x.unsqueeze(1), {.axes = {1}, .p = 0.5}); }},
+      {"pow of 0", 0, [](const Tensor& x) { return pow(0.0, x); }},
+      {"negative base", -1, [](const Tensor& x) { return pow(x, 0.5); }},
+      {"log of negative", -1, [](const Tensor& x) { return log(x); }},
+      {"bce at 1", 1,
+       [](const Tensor& x) { return bce(x, zeros(x.shape()), {.reduction = Reduction::none}); }},
+      {"kl_div of the target", 0,
+       [](const Tensor& x) { return kl_div(zeros(x.shape()), x, {.reduction = Reduction::none}); }},
+      {"normalize", 0,
+       [](const Tensor& x) { return normalize(x.unsqueeze(1), {.eps = 0}).squeeze(1); }},
+      {"std", 0,
+       [](const Tensor& x) {
+         return minim::std(stack({x, x * 2.0}, 1), {.axes = {1}});
+       }},
+      {"logsumexp", -kInf,
+       [](const Tensor& x) { return logsumexp(x.unsqueeze(1), {.axes = {1}}); }},
+      {"rms_norm", 0,
+       [](const Tensor& x) { return rms_norm(x.unsqueeze(1), {}, {.eps = 0}).squeeze(1); }},
       {"exp", 1e4, [](const Tensor& x) { return exp(x); }},
   };
   for (const Case& c : cases)
-    for (DType d : {DType::f32, DType::f64}) {
+    for (DType d : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
       CAPTURE(c.name);
       auto gradients = [&](auto choose) {
         const Tensor x = tensor({c.at, 0.5}, d).set_requires_grad();

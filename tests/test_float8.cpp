@@ -72,6 +72,18 @@ TEST_CASE("f8 overflow is NaN in e4m3 and inf in e5m2") {
   CHECK(float(f8e5m2(-1e30)) == -kInf);
 }
 
+TEST_CASE("f8 rounds the published cases") {
+  const double e4m3[][2] = {{17, 16},         {18, 18},     {19, 20},   {.3, .3125},
+                            {1. / 3, .34375}, {0x1p-10, 0}, {464, 448}, {0x1.0001p-10, 0x1p-9}};
+  for (const auto& [from, to] : e4m3) CHECK(float(f8e4m3(from)) == to);
+  const double e5m2[][2] = {{9, 8},       {10, 10},      {11, 12},       {.3, .3125},
+                            {0x1p-17, 0}, {65535, kInf}, {57344, 57344}, {-65535, -kInf}};
+  for (const auto& [from, to] : e5m2) CHECK(float(f8e5m2(from)) == to);
+  CHECK(f8e4m3(.3).u == 0x2a);
+  for (double v : {480., kInf, 1e6}) CHECK(f8e4m3(v).u == 0x7f);
+  CHECK(f8e5m2(double(NAN)).u == 0x7f);
+}
+
 TEST_CASE("to_saturated keeps what is too large at the largest value and NaN as NaN") {
   const Tensor x = tensor({1e9, -1e9, kInf, 1.06, NAN}, DType::f32);
   for (DType d : {DType::f8e4m3, DType::f8e5m2, DType::f16}) {

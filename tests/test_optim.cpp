@@ -234,6 +234,78 @@ TEST_CASE(
   CHECK(w.item() == 1);
 }
 
+TEST_CASE("7 steps of a small net with a 0-dim parameter are the same fused and by reference") {
+  auto trained = [](const optim::Rule& rule, bool amsgrad, bool fused) {
+    manual_seed(5);
+    const DType d = DType::f64;
+    const Tensor w1 = parameter({.1, -.2, .3, .4, -.5, .6}, d), w2 = parameter({.7, -.8, .9}, d),
+                 bias = parameter({.05, .15, -.25}, d), gain = full({}, 1.5, d);
+    gain.set_requires_grad();
+    Options o{.lr = .1, .amsgrad = amsgrad, .weight_decay = .1, .fused = fused};
+    if (rule.kind == optim::Kind::sgd) o.momentum = .9;
+    optim::Optimizer opt(rule, {{{w1, bias, w2, gain}}}, o);
+    const Tensor x = tensor({.1, .2, .3, .4, .5, .6}, d).reshape({3, 2});
+    for (int i = 0; i < 7; ++i) {
+      opt.zero_grad();
+      const Tensor h = sigmoid(matmul(x, w1.reshape({2, 3})) + bias);
+      sum(sigmoid(matmul(h, w2)) * gain).backward();
+      opt.step();
+    }
+    Values all;
+    for (const Tensor& p : opt.parameters())
+      for (double v : p.to_vector()) all.push_back(v);
+    for (const auto& [name, t] : opt.state())
+      for (double v : t.to_vector()) all.push_back(v);
+    return all;
+  };
+  for (const optim::Rule* rule : {&optim::kSGD, &optim::kAdam, &optim::kAdamW})
+    for (bool amsgrad : {false, true})
+      if (!amsgrad || rule->kind == optim::Kind::adam)
+        CHECK(trained(*rule, amsgrad, true) == trained(*rule, amsgrad, false));
+}
+
+TEST_CASE("one optimizer takes parameters of every floating dtype, each as if it were alone") {
+  const DType dtypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16};
+  const Options o{.lr = .1, .masters = true};
+  std::vector<Tensor> params;
+  for (DType d : dtypes) params.push_back(parameter({1, -2, 3, .5}, d));
+  optim::AdamW opt(params, o);
+  for (const Values& g : kGradients) {
+    for (const Tensor& p : params) set_grad(p, g);
+    CHECK(opt.step().stepped);
+  }
+  for (size_t i = 0; i < 4; ++i) CHECK(params[i].to_vector() == run(optim::kAdamW, o, dtypes[i]));
+}
+
+TEST_CASE("200 steps lower (w x + b)^2, a rate of 1e-28 moves nothing, maximize goes up") {
+  for (const optim::Rule* rule : {&optim::kSGD, &optim::kAdam, &optim::kAdamW})
+    for (bool maximize : {false, true}) {
+      const Tensor w = parameter({.5, -.3}), b = parameter({.2}), still = parameter({1});
+      const double lr = maximize ? 1e-4 : 1e-2;
+      optim::Optimizer opt(*rule, {{{w}}, {{b}, 1e-3}, {{still}, 1e-28}},
+                           {.lr = lr, .maximize = maximize});
+      const Tensor x = tensor({.7, .4, -.6, .9}).reshape({2, 2}).transpose(0, 1);
+      auto loss = [&] { return sum(square(matmul(x, w) + b * still)); };
+      const double before = loss().item();
+      for (int i = 0; i < 200; ++i) {
+        opt.zero_grad();
+        loss().backward();
+        opt.step();
+      }
+      CHECK((loss().item() > before) == maximize);
+      CHECK(still.item() == 1);
+    }
+}
+
+TEST_CASE("gradients of 0 move nothing without decay, and AdamW by its decay alone") {
+  const std::vector<Values> none(3, Values(4, 0));
+  const Values start{1, -2, 3, .5};
+  for (const optim::Rule* rule : {&optim::kSGD, &optim::kAdam, &optim::kAdamW})
+    CHECK(run(*rule, {.lr = .1, .weight_decay = 0}, DType::f64, start, none) == start);
+  check_near(run(optim::kAdamW, {.lr = .1, .weight_decay = .1}, DType::f64, {1}, {{0}, {0}}),
+             {.9801}, 1e-15);
+}
+
 TEST_CASE("a parameter without a gradient is skipped: no decay, no step") {
   Tensor a = parameter({1}, DType::f32, "a"), b = parameter({1}, DType::f32, "b");
   optim::AdamW opt(std::vector<Tensor>{a, b}, {.weight_decay = .5});
