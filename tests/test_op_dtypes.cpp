@@ -92,8 +92,8 @@ TEST_CASE("the result's dtype of every kind of op on bool, integers and floats i
       const std::string want = d == DType::boolean ? row.boolean
                                : is_floating(d)    ? row.floating
                                                    : row.integer;
-      CAPTURE(row.name);
-      CAPTURE(name_of(d));
+      CAPTURE(std::string(row.name));
+      CAPTURE(std::string(name_of(d)));
       CHECK(made_by(row.f, d) == (want == "same" ? name_of(d) : want));
     }
 }

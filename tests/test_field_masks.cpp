@@ -1,0 +1,103 @@
+// What goes wrong with masks in the field. Names begin with the case's id (docs/field-cases.md).
+#include "minim/amp/autocast.h"
+#include "minim/core/warn.h"
+#include "minim/tests/optim_fixture.h"
+
+using namespace minim;
+using namespace minim::test;
+
+namespace {
+
+Tensor some(const Shape& shape, DType d = DType::f32) {
+  Values v(size_t(shape.numel()));
+  for (size_t i = 0; i < v.size(); ++i) v[i] = std::sin(double(7 * i + 1));
+  return tensor(v, shape, d);
+}
+
+bool all_finite(const Tensor& x) {
+  for (double v : x.to_vector())
+    if (!std::isfinite(v)) return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("M2: masks are taken together as booleans, where two sentinels would add up to -inf") {
+  CHECK(tensor({-65504}, DType::f16).item() == -65504);
+  CHECK((tensor({-65504}, DType::f16) + tensor({-16}, DType::f16)).item() == -kInf);
+  const Tensor a = tensor({1, 1, 0, 1, 1, 1, 0, 1, 1}, DType::boolean).reshape({3, 3});
+  const Tensor causal = tensor({1, 0, 0, 1, 1, 0, 1, 1, 1}, DType::boolean).reshape({3, 3});
+  for (AttentionKernel kernel : {AttentionKernel::reference, AttentionKernel::fused}) {
+    const Tensor q = some({1, 3, 4}, DType::f16).set_requires_grad();
+    const Tensor both =
+        scaled_dot_product_attention(q, q, q, a, {.causal = true, .kernel = kernel});
+    const Tensor once = scaled_dot_product_attention(q, q, q, a * causal, {.kernel = kernel});
+    CHECK(both.to_vector() == once.to_vector());
+    both.backward(ones(both.shape(), DType::f16));
+    CHECK(all_finite(q.grad()));
+  }
+}
+
+TEST_CASE("M3: in f16 and both kernels a row that sees no key is 0 with gradient 0") {
+  const Tensor mask = tensor({1, 1, 0, 0}, DType::boolean).reshape({2, 2});
+  for (AttentionKernel kernel : {AttentionKernel::reference, AttentionKernel::fused})
+    for (DType d : {DType::f32, DType::f16, DType::bf16}) {
+      const Tensor q = some({1, 2, 4}, d).set_requires_grad();
+      const Tensor y = scaled_dot_product_attention(q, some({1, 2, 4}, d), some({1, 2, 4}, d), mask,
+                                                    {.kernel = kernel});
+      y.backward(ones(y.shape(), d));
+      CHECK(y.select(1, 1).to_vector() == Values(4, 0));
+      CHECK(q.grad().select(1, 1).to_vector() == Values(4, 0));
+      CHECK(all_finite(y));
+      CHECK(all_finite(q.grad()));
+    }
+}
+
+TEST_CASE("M3: no path of a mask makes a NaN of a row that sees nothing, nor of its gradients") {
+  const Tensor nothing = zeros({3, 4}, DType::boolean), all = full({3, 4}, 1, DType::boolean);
+  WarningScope quiet([](const std::string&) {});
+  for (DType d : {DType::f32, DType::f16, DType::bf16})
+    for (bool autocast : {false, true}) {
+      amp::Autocast casts(autocast ? DType::f16 : DType::f32);
+      auto test = [&](const char* path, auto f) {
+        CAPTURE(path);
+        const Tensor x = some({3, 4}, d).set_requires_grad();
+        const Tensor y = f(x);
+        y.backward(ones(y.shape(), y.dtype()));
+        CHECK(all_finite(x.grad()));
+        return y;
+      };
+      auto hidden = [&](const Tensor& x) { return masked_fill(x, all, -kInf); };
+      CHECK(all_finite(test("softmax", [&](auto& x) { return softmax(hidden(x)); })));
+      test("log_softmax", [&](auto& x) { return log_softmax(hidden(x)); });
+      test("logsumexp", [&](auto& x) { return logsumexp(hidden(x), {.axes = {1}}); });
+      CHECK(all_finite(test("mask and where",
+                            [&](auto& x) { return where(nothing, softmax(hidden(x)), 0.0); })));
+      CHECK(all_finite(test("cross_entropy", [&](auto& x) {
+        return cross_entropy(x, full({3}, -100, DType::i64));
+      })));
+      for (AttentionKernel kernel : {AttentionKernel::reference, AttentionKernel::fused})
+        for (bool causal : {false, true})
+          for (double dropout : {0.0, 0.5})
+            for (Index heads : {1, 2}) {  // of keys and values; queries have two
+              const Tensor q = some({1, 2, 3, 4}, d).set_requires_grad(),
+                           k = some({1, heads, 5, 4}, d).set_requires_grad(),
+                           v = some({1, heads, 5, 4}, d).set_requires_grad();
+              Tensor mask = full({3, 5}, 1, DType::boolean);
+              mask.select(0, 1).fill_(0);
+              const Tensor y = scaled_dot_product_attention(
+                  q, k, v, mask, {.causal = causal, .dropout = dropout, .kernel = kernel});
+              y.backward(ones(y.shape(), y.dtype()));
+              CHECK(y.select(2, 1).to_vector() == Values(8, 0));
+              CHECK(q.grad().select(2, 1).to_vector() == Values(8, 0));
+              for (const Tensor& t : {y, q.grad(), k.grad(), v.grad()}) CHECK(all_finite(t));
+              for (const Tensor& t : {k, v}) t.set_grad({});
+              const Tensor none = scaled_dot_product_attention(
+                  q, k, v, zeros({3, 5}, DType::boolean), {.causal = causal, .kernel = kernel});
+              none.backward(ones(none.shape(), none.dtype()));
+              CHECK(none.to_vector() == Values(24, 0));
+              for (const Tensor& t : {k.grad(), v.grad()})
+                CHECK(t.to_vector() == Values(size_t(t.numel()), 0));
+            }
+    }
+}
