@@ -73,8 +73,10 @@ void store_run(void* p, DType dtype, Index stride, Index n, const A* values) {
   visit(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     T* to = static_cast<T*>(p);
-    if constexpr (std::is_same_v<T, A>)
+    if constexpr (std::is_same_v<T, A>) {
       if (static_cast<const A*>(p) == values) return;  // computed in place
+      if (stride == 1) return std::copy(values, values + n, to), void();
+    }
     if constexpr (std::is_same_v<A, float> && sizeof(T) == 2) {
       if (stride == 1)
         (std::is_same_v<T, f16> ? isa().narrow_f16 : isa().narrow_bf16)(

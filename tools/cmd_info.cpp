@@ -63,7 +63,7 @@ std::vector<Feature> features() {
       {"AVX2", has(__builtin_cpu_supports("avx2")), "v3: matrix products, 16-bit conversions"},
       {"FMA", has(__builtin_cpu_supports("fma")), "v3, v4: each multiply-add rounds once"},
       {"F16C", has(__builtin_cpu_supports("f16c")),
-       "none: the conversions are integer code, the same bits on every ISA"},
+       "v3, v4: conversions from and to f16, the bits of the integer code of base"},
       {"AVX-512", has(__builtin_cpu_supports("x86-64-v4")),
        "v4: matrix products, 16-bit conversions"},
       {"AVX512_BF16", has(__builtin_cpu_supports("avx512bf16")),

@@ -149,6 +149,16 @@ float widen_f16(uint16_t from) {
 }
 
 void widen_f16(const uint16_t* from, float* to, int64_t n) {
+#if defined(__F16C__)
+  for (; n >= 8; n -= 8, from += 8, to += 8) {
+    const __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(from));
+    const __m128i nan = _mm_cmpgt_epi16(h & _mm_set1_epi16(0x7fff), _mm_set1_epi16(0x7c00));
+    if (_mm_testz_si128(nan, nan))
+      _mm256_storeu_ps(to, _mm256_cvtph_ps(h));
+    else  // F16C would quiet it
+      for (int64_t i = 0; i < 8; ++i) to[i] = widen_f16(from[i]);
+  }
+#endif
   for (int64_t i = 0; i < n; ++i) to[i] = widen_f16(from[i]);
 }
 
@@ -157,6 +167,11 @@ void widen_bf16(const uint16_t* from, float* to, int64_t n) {
 }
 
 void narrow_f16(const float* from, uint16_t* to, int64_t n) {
+#if defined(__F16C__)
+  for (; n >= 8; n -= 8, from += 8, to += 8)
+    _mm_storeu_si128(reinterpret_cast<__m128i_u*>(to),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(from), _MM_FROUND_TO_NEAREST_INT));
+#endif
   for (int64_t i = 0; i < n; ++i) {
     uint32_t u = __builtin_bit_cast(uint32_t, from[i]), x = u & 0x7fffffffu;
     uint32_t normal = (x + 0xc8000fffu + ((x >> 13) & 1u)) >> 13;
