@@ -26,7 +26,7 @@ struct AttentionCall {
     auto last = [&](int k, int i) { return args.in[k].shape[args.in[k].shape.rank() - i]; };
     queries = last(0, 2), keys = last(1, 2), width = last(0, 1), value_width = last(2, 1);
     heads = leading(args.in[0].shape, 2).numel();
-    group = heads / std::max<Index>(1, leading(args.in[1].shape, 2).numel());
+    group = std::max<Index>(1, heads / std::max<Index>(1, leading(args.in[1].shape, 2).numel()));
     scale = attrs.scale == 0 ? 1 / std::sqrt(double(std::max<Index>(1, width))) : attrs.scale;
     if (!args.in[3].defined) return;
     mask_ = static_cast<const bool*>(args.in[3].data);

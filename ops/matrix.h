@@ -51,12 +51,13 @@ class Matrices {
 /// Makes (..., n) a matrix (rows, n) where one stride steps through all rows; else leaves it and
 /// says false.
 inline bool join_rows(Arg& x) {
+  const bool empty = x.shape.numel() == 0;  // then strides are of no account
   int last = x.shape.rank() - 1;
   Index rows = 1, step = 0;
   for (int d = last; d-- > 0;) {
     if (x.shape[d] == 1) continue;
     if (rows == 1) step = x.strides[d];
-    if (x.strides[d] != step * rows) return false;
+    if (!empty && x.strides[d] != step * rows) return false;
     rows *= x.shape[d];
   }
   x.strides = {step, x.strides[last]};

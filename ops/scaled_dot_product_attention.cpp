@@ -224,7 +224,7 @@ void ScaledDotProductAttention::infer(OpArgs& args) {
         q[rank - 1] != k[rank - 1])
       return false;
     if (leading(q, 2) == leading(k, 2)) return true;
-    return rank > 2 && leading(q, 3) == leading(k, 3) && k[rank - 3] > 0 &&
+    return rank > 2 && leading(q, 3) == leading(k, 3) && std::min(q[rank - 3], k[rank - 3]) > 0 &&
            q[rank - 3] % k[rank - 3] == 0;
   };
   if (!fit())

@@ -175,6 +175,96 @@ TEST_CASE("the 16-bit types have no arithmetic: f16 + f16 is float") {
                 std::is_trivially_default_constructible_v<bf16>);
 }
 
+namespace {
+
+/// Every pattern of H: in tensors, dense and in steps, the same bits as number by number.
+template <class H>
+void check_tensors() {
+  using Bits = decltype(H::u);
+  constexpr DType d = dtype_of<H>();
+  const Index n = Index(1) << (8 * sizeof(H));
+  const Tensor x = empty({n}, d);
+  for (Index i = 0; i < n; ++i) x.span<H>()[size_t(i)] = H::from_bits(Bits(i));
+  for (Index step : {1, 3}) {
+    const Tensor from = x.slice(0, 0, n, step);
+    const Tensor narrow = from.to(DType::f32), wide = from.to(DType::f64);
+    const Tensor from_narrow = narrow.to(d), from_wide = wide.to(d);
+    // Back into every third place of a tensor.
+    const Tensor spread = zeros({3 * from.numel()}, d).slice(0, 0, 3 * from.numel(), 3);
+    copy_elements(narrow, spread);
+    const Tensor from_steps = spread.contiguous();
+    int wrong = 0;
+    for (Index i = 0; i < from.numel(); ++i) {
+      const size_t at = size_t(i);
+      const H h = x.span<H>()[size_t(i * step)];
+      wrong += bits<uint32_t>(narrow.span<float>()[at]) != bits<uint32_t>(float(h));
+      wrong += bits<uint64_t>(wide.span<double>()[at]) != bits<uint64_t>(double(float(h)));
+      wrong += from_narrow.span<H>()[at].u != H(float(h)).u;
+      wrong += from_steps.span<H>()[at].u != H(float(h)).u;
+      wrong += from_wide.span<H>()[at].u != H(double(float(h))).u;
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+/// Doubles on, and a hair beside, the middles between neighbours, and random ones: in tensors, too,
+/// they are rounded once.
+template <class H>
+void check_doubles_in_tensors() {
+  std::vector<double> values;
+  for (uint32_t p = 0; p < 0x7fff; p += 3) {
+    const double a = decode(uint16_t(p), kExponentBits<H>),
+                 b = decode(uint16_t(p + 1), kExponentBits<H>);
+    if (!std::isfinite(b)) continue;
+    const double middle = a + (b - a) / 2;
+    for (double v : {middle, std::nextafter(middle, 0), std::nextafter(middle, kInf),
+                     middle * (1 + 0x1p-40), middle * (1 - 0x1p-40)})
+      values.push_back(p % 2 ? v : -v);
+  }
+  for (uint64_t i = 0; i < 20000; ++i) {
+    const auto [a, b, c, d] = Philox::block(8, 0, i);
+    values.push_back(std::ldexp(2 * uniform01(join(a, b)) - 1, int(c % 60) - 30));
+  }
+  const std::vector<double> got =
+      tensor(values, {Index(values.size())}, DType::f64).to(dtype_of<H>()).to_vector();
+  int wrong = 0;
+  for (size_t i = 0; i < values.size(); ++i) wrong += got[i] != reference<H>(values[i]);
+  CHECK(wrong == 0);
+}
+
+template <class H>
+bool stays_nan(float f) {
+  const double wide = bits<double>(uint64_t{0x7ff0000000000000} |
+                                   (uint64_t{bits<uint32_t>(f)} & 0x7fffff));  // the lowest bits
+  return std::isnan(float(H(f))) && std::isnan(float(H(double(f)))) && std::isnan(wide) &&
+         std::isnan(float(H(wide)));
+}
+
+}  // namespace
+
+TEST_CASE("tensors convert all patterns of the small formats as single numbers are converted") {
+  check_tensors<f16>();
+  check_tensors<bf16>();
+  check_tensors<f8e4m3>();
+  check_tensors<f8e5m2>();
+}
+
+TEST_CASE("tensors round doubles to 16 bits once") {
+  check_doubles_in_tensors<f16>();
+  check_doubles_in_tensors<bf16>();
+}
+
+TEST_CASE("no payload of a NaN of f32 or f64 becomes a number in 16 or 8 bits") {
+  int wrong = 0;
+  for (uint32_t sign : {0u, 0x80000000u})
+    for (uint32_t payload = 1; payload < 0x800000; payload += payload < 70000 ? 1 : 61) {
+      const float nan = bits<float>(sign | 0x7f800000u | payload);
+      wrong += !stays_nan<f16>(nan) || !stays_nan<bf16>(nan) || !stays_nan<f8e4m3>(nan) ||
+               !stays_nan<f8e5m2>(nan);
+    }
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("D7: NaN stays NaN, and isnan sees it in this build") {
   volatile double nan = kNaN;
   volatile float low_bit =
@@ -187,6 +277,9 @@ TEST_CASE("D7: NaN stays NaN, and isnan sees it in this build") {
   CHECK(std::isnan(float(f16(float(low_bit)))));
   CHECK(std::isnan(float(bf16(float(low_bit)))));
   for (DType d : kFloatDTypes) CHECK(std::isnan(tensor({nan}, d).item()));
+#if !defined(__FINITE_MATH_ONLY__) || __FINITE_MATH_ONLY__ || defined(__FAST_MATH__)
+#error "compiled with -ffast-math or -ffinite-math-only, which folds isnan away"
+#endif
 }
 
 TEST_CASE("casts: truncation to integers, wrapping, and bool is != 0") {

@@ -1,15 +1,21 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <random>
 #include <vector>
 
 #include "minim/core/cpu/isa.h"
 #include "minim/core/half.h"
+#include "minim/testing/op_trial.h"
 
 using namespace minim;
+using namespace minim::test;
 
 TEST_CASE("every ISA widens all 65536 patterns of both 16-bit types as half.h does") {
   std::vector<uint16_t> all(65536);
@@ -63,6 +69,8 @@ TEST_CASE(
   for (uint32_t nan :
        {0x7f800001u, 0x7fc00000u, 0x7fffffffu, 0xff800001u, 0xffc12345u, 0x7f80ffffu})
     x.push_back(bits<float>(nan));
+  for (uint32_t payload = 1; payload < 0x800000; payload += 13)
+    x.push_back(bits<float>((payload << 31) | 0x7f800000u | payload));
   for (uint64_t u = 0; u < (uint64_t{1} << 32); u += 2053) x.push_back(bits<float>(uint32_t(u)));
   std::mt19937 random(1);
   for (int i = 0; i < 100000; ++i) x.push_back(bits<float>(uint32_t(random())));
@@ -118,4 +126,75 @@ TEST_CASE("every ISA this CPU has multiplies whole numbers to the same bits, in 
   };
   check(&IsaKernels::f32);
   check(&IsaKernels::f64);
+}
+
+namespace {
+
+/// FNV-1a over the bytes, with every NaN as one.
+uint64_t digest(const Outcome& outcome, int results, uint64_t hash) {
+  auto add = [&](const Tensor& x) {
+    if (!x.defined()) return;
+    for (double v : x.to_vector()) {
+      const uint64_t word = std::isnan(v) ? ~uint64_t{0} : bits<uint64_t>(v);
+      for (int i = 0; i < 64; i += 8) hash = (hash ^ (word >> i & 255)) * 0x100000001b3u;
+    }
+  };
+  for (int k = 0; k < results; ++k) add(outcome.out[size_t(k)]);
+  for (const Tensor& g : outcome.grads) add(g);
+  return hash;
+}
+
+/// The bits of a row, forward and backward, in the dtypes whose loops are compiled per ISA: on its
+/// examples as they are, larger, and with numbers at the ends of the range.
+uint64_t digest(const OpRow& row) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr double ends[] = {0.0, -0.0, kInf, -kInf, NAN, 6e4, -6e4, 1e-40, 3e38, 1e-7, -1, 88};
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const Trial& small : trials(row))
+    for (int kind = 0; kind < 3; ++kind) {
+      Trial trial = kind == 0 ? small : scaled_up(small);
+      if (kind == 2)
+        for (size_t k = 0; k < trial.values.size(); ++k)
+          if (row.operands[k].accepts == Accepts::floating)
+            for (size_t i = 0; i < trial.values[k].size(); i += 3)
+              trial.values[k][i] = ends[(i / 3 + k) % std::size(ends)];
+      for (DType d : {DType::f32, DType::f16, DType::bf16}) {
+        const std::vector<Tensor> xs = trial.operands(d, row.differentiable());
+        hash = digest(forward_backward(trial, row, xs, xs), row.returned, hash);
+      }
+    }
+  return hash;
+}
+
+/// The lines that this very test prints in a process of its own on that ISA.
+std::string lines_on(const char* name) {
+  const std::string command = std::string("MINIM_ISA=") + name + " MINIM_PRINT_DIGESTS=1 '" +
+                              std::filesystem::read_symlink("/proc/self/exe").string() +
+                              "' --test-case='every ISA this CPU has gives the same bits*'";
+  std::string lines;
+  FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe);
+  char line[256];
+  while (std::fgets(line, sizeof line, pipe))
+    if (std::string(line).starts_with("row ")) lines += line;
+  CHECK(pclose(pipe) == 0);
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("every ISA this CPU has gives the same bits in every row but those of matrix products") {
+  if (std::getenv("MINIM_PRINT_DIGESTS")) {
+    for (const OpRow* row : all_ops())
+      if (row->cast != Cast::lower)  // fused multiply-adds, where there are some
+        std::printf("row %s %016llx\n", row->name, (unsigned long long)digest(*row));
+    return;
+  }
+  const std::string base = lines_on("base");
+  CHECK(std::count(base.begin(), base.end(), '\n') > 60);
+  for (int i = 1; i < kIsas; ++i)
+    if (const IsaKernels* kernels = isa_at(i)) {
+      INFO(kernels->name);
+      CHECK(lines_on(kernels->name) == base);
+    }
 }

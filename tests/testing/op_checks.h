@@ -32,6 +32,13 @@ Findings check_autocast(const OpRow& row);
 /// forward and backward.
 Findings check_layouts(const OpRow& row);
 
+/// Random shapes (none, one, broadcast, one axis more) as random views (any order of axes, steps,
+/// offsets, backwards, expanded) give the bits of their dense copies, forward and backward, in f32
+/// and f64. Of pointwise rows, and of the table's rowwise ones and reductions, each result has the
+/// bits that a call on its element or row alone gives, gathered index by index, and the gradient is
+/// the sum of theirs.
+Findings check_shapes(const OpRow& row);
+
 /// Backward reads nothing that row.saves does not list, and needs each thing that it lists.
 Findings check_saves(const OpRow& row);
 

@@ -21,12 +21,14 @@ inline void expect_none(const Findings& findings, const char* file = "", int lin
 
 }  // namespace minim::test
 
-/// Seven test cases, "op NAME: ...". A macro, since doctest takes a case's name only as a literal.
+/// Eight test cases, "op NAME: ...". A macro, since doctest takes a case's name only as a literal.
 #define MINIM_OP_TESTS(name, row)                                                              \
   MINIM_OP_TEST(name, "gradient matches finite differences (f64)", check_gradients, row)       \
   MINIM_OP_TEST(name, "every dtype is the f64 result rounded once", check_dtypes, row)         \
   MINIM_OP_TEST(name, "autocast follows the row", check_autocast, row)                         \
   MINIM_OP_TEST(name, "strides do not change a bit", check_layouts, row)                       \
+  MINIM_OP_TEST(name, "random shapes and views are what each index gives alone", check_shapes, \
+                row)                                                                           \
   MINIM_OP_TEST(name, "backward reads what it saves, all of it and nothing else", check_saves, \
                 row)                                                                           \
   MINIM_OP_TEST(name, "threads do not change a bit", check_threads, row)                       \

@@ -37,17 +37,6 @@ double value_of(const Operand& operand, Index classes, uint64_t stream, uint64_t
 
 bool absent(const Shape& shape) { return shape == Shape{-1}; }
 
-Trial make_trial(const OpRow& row, const Example& example) {
-  Trial trial{row, example, {}};
-  for (size_t k = 0; k < row.operands.size(); ++k) {
-    trial.values.emplace_back();
-    if (absent(example.shapes[k])) continue;
-    for (Index i = 0; i < example.shapes[k].numel(); ++i)
-      trial.values[k].push_back(value_of(row.operands[k], example.classes, k, uint64_t(i)));
-  }
-  return trial;
-}
-
 DType dtype_of(const Operand& operand, DType floating) {
   if (operand.accepts == Accepts::boolean) return DType::boolean;
   if (operand.accepts == Accepts::integer || operand.domain == Domain::index) return DType::i64;
@@ -78,6 +67,17 @@ void Trial::round_to(DType d) {
   for (size_t k = 0; k < values.size(); ++k)
     if (given(k))
       values[k] = tensor(values[k], example.shapes[k], dtype_of(row.operands[k], d)).to_vector();
+}
+
+Trial make_trial(const OpRow& row, const Example& example) {
+  Trial trial{row, example, {}};
+  for (size_t k = 0; k < row.operands.size(); ++k) {
+    trial.values.emplace_back();
+    if (absent(example.shapes[k])) continue;
+    for (Index i = 0; i < example.shapes[k].numel(); ++i)
+      trial.values[k].push_back(value_of(row.operands[k], example.classes, k, uint64_t(i)));
+  }
+  return trial;
 }
 
 std::vector<Trial> trials(const OpRow& row) {
@@ -162,8 +162,6 @@ Outcome forward_backward(const Trial& trial, const OpRow& row, const std::vector
   return result;
 }
 
-namespace {
-
 bool same_bits(const Tensor& a, const Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
   if (a.dtype() != b.dtype() || !(a.shape() == b.shape())) return false;
@@ -171,8 +169,6 @@ bool same_bits(const Tensor& a, const Tensor& b) {
   Tensor x = a.contiguous(), y = b.contiguous();
   return std::memcmp(x.data(), y.data(), size_t(x.numel()) * size_of(x.dtype())) == 0;
 }
-
-}  // namespace
 
 void compare_bits(const std::string& what, const Outcome& a, const Outcome& b, int results,
                   Findings& findings) {

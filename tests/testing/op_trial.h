@@ -23,6 +23,7 @@ struct Trial {
   std::vector<Tensor> operands(DType d, bool grad) const;
   void round_to(DType d);
 };
+Trial make_trial(const OpRow& row, const Example& example);
 std::vector<Trial> trials(const OpRow& row);
 /// The same example with every size above 1 multiplied; the example itself where the attributes do
 /// not allow that.
@@ -53,6 +54,8 @@ Tensor cotangent(const Shape& shape, DType dtype, size_t output);
 /// All outputs (the first `results`) and gradients agree in dtype, shape and every bit.
 void compare_bits(const std::string& what, const Outcome& a, const Outcome& b, int results,
                   Findings& findings);
+
+bool same_bits(const Tensor& a, const Tensor& b);
 
 /// The row's call on the trial's attributes, with fixed random numbers.
 autograd::TensorFunction function_of(const Trial& trial);
