@@ -59,7 +59,8 @@ f64 to 16 bits by way of f32 @ core/convert.cpp @ p[i * stride] = convert_to<T>(
 a NaN of few bits becomes inf in bf16 @ core/half.h @ uint16_t((x >> 16) | 0x40u) @ uint16_t(x >> 16) @ tests/test_dtype @ no payload*
 AVX2 leaves a loop out @ core/per_isa.h @ void loop_v3(Args... args) {\n  Loop::run(args...); @ void loop_v3(Args...) { @ rows/exp @ every ISA this CPU has gives*
 recompute draws other random numbers @ autograd/checkpoint.cpp @ outer(std::exchange(generator(), g)) @ outer(generator()) @ autograd/checkpoint @ recompute writes*
-a sum's parts depend on the threads @ core/reduce.cpp @ constexpr Index kPart = 1 << 16; @ const Index kPart = 64 * threads(); @ core/reduce @ 2 and 4 threads*
+the order of a sum depends on the threads @ core/reduce.cpp @ lanes[r % kLanes]; @ lanes[r % (8 + threads())]; @ core/reduce @ 2 and 4 threads*
+the reference optimizer does not clip @ optim/step.cpp @ for (A& x : g) x *= A(factors.clip); @ ; @ optim/step @ the reference optimizer*
 gradients of parts do not add up @ autograd/tape.cpp @ accumulate(leaf.grad, mine) @ leaf.grad = mine @ autograd/tape @ every split*
 TABLE
 )
