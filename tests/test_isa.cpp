@@ -178,15 +178,15 @@ uint64_t digest(const Outcome& outcome, int results, uint64_t hash) {
 }
 
 /// The bits of a row, forward and backward, in the dtypes whose loops are compiled per ISA: on its
-/// examples as they are, larger, and with numbers at the ends of the range.
+/// examples as they are, and on larger ones with numbers at the ends of the range.
 uint64_t digest(const OpRow& row) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr double ends[] = {0.0, -0.0, kInf, -kInf, NAN, 6e4, -6e4, 1e-40, 3e38, 1e-7, -1, 88};
   uint64_t hash = 0xcbf29ce484222325u;
   for (const Trial& small : trials(row))
-    for (int kind = 0; kind < 3; ++kind) {
-      Trial trial = kind == 0 ? small : scaled_up(small);
-      if (kind == 2)
+    for (bool large : {false, true}) {
+      Trial trial = large ? scaled_up(small) : small;
+      if (large)
         for (size_t k = 0; k < trial.values.size(); ++k)
           if (row.operands[k].accepts == Accepts::floating)
             for (size_t i = 0; i < trial.values[k].size(); i += 3)

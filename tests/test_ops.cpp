@@ -45,6 +45,16 @@ struct CoarseSquare : Square {  // rounds to 16 bits before the end
     return x * x;
   }
 };
+/// The first element everywhere.
+struct Mixture {
+  static constexpr std::array operands{Operand{"x"}};
+  static constexpr bool differentiable = false;
+  static void forward(OpArgs& args) {
+    Arg first = args.in[0];
+    for (int i = 0; i < first.shape.rank(); ++i) first.strides[i] = 0;
+    copy(first, args.out[0]);
+  }
+};
 
 template <class F>
 constexpr OpRow row_of(const char* name) {
@@ -85,6 +95,16 @@ TEST_CASE("harness: saving what backward does not read is caught") {
 TEST_CASE("harness: rounding inside an op is caught") {
   static constexpr OpRow row = row_of<CoarseSquare>("coarse_square");
   CHECK_FALSE(check_dtypes(row).empty());
+}
+
+TEST_CASE("harness: an element that is taken from another place is caught") {
+  static constexpr OpRow right = row_of<Square>("fuzzed_square"),
+                         wrong = row_of<Mixture>("mixture");
+  expect_none(check_shapes(right));
+  CHECK(check_layouts(wrong).empty());  // for every layout alike
+  const Findings found = check_shapes(wrong);
+  REQUIRE_FALSE(found.empty());
+  CHECK(found[0].find("index by index: result 0[1] is ") != std::string::npos);
 }
 
 TEST_CASE("harness: a row without a reason, or with a negative error, is caught") {

@@ -49,6 +49,19 @@ autocast rounds f64 @ amp/autocast.cpp @ if (f64 || !floating) @ if (!floating) 
 var is of the population @ ops/var.h @ double(n) - attrs.correction @ double(n) @ rows/var @ var*
 warmup starts at 0 @ optim/schedule.h @ lr * double(applied + 1) / double(warmup + 1) @ lr * double(applied) / double(warmup) @ tests/test_schedule @ *
 average without warmup @ optim/ema.cpp @ std::min(decay_, (1 + n) / (10 + n)) @ decay_ @ optim/ema @ *average*,*Ema*,*EMA*
+an empty batch of rows is no matrix @ ops/matrix.h @ if (!empty && x.strides[d] @ if (x.strides[d] @ ops/matmul @ op matmul: random*
+attention divides by no heads @ ops/attention.h @ group = std::max<Index>(1, heads @ group = std::max<Index>(0, heads @ ops/attention_fused ops/scaled_dot_product_attention @ op scaled_dot_product_attention: random*
+no query head fits any key heads @ ops/scaled_dot_product_attention.cpp @ std::min(q[rank - 3], k[rank - 3]) > 0 @ k[rank - 3] > 0 @ ops/scaled_dot_product_attention @ op scaled_dot_product_attention: random*
+a row of several axes repeats its first run @ core/rowwise.h @ at += rest % shape[i] * strides[i], rest /= shape[i] @ at += 0 * strides[i], rest /= shape[i] @ rows/var @ op var: random*
+broadcast rows lose their place @ core/walk.h @ row /= sizes_[d]; @ row /= 1; @ rows/add @ op add: random*
+strided loads are dense @ core/convert.cpp @ convert_to<A>(p[i * stride]) @ convert_to<A>(p[i]) @ core/convert @ tensors convert*
+f64 to 16 bits by way of f32 @ core/convert.cpp @ p[i * stride] = convert_to<T>(values[i]) @ p[i * stride] = convert_to<T>(float(values[i])) @ core/convert @ tensors round*
+a NaN of few bits becomes inf in bf16 @ core/half.h @ uint16_t((x >> 16) | 0x40u) @ uint16_t(x >> 16) @ tests/test_dtype @ no payload*
+AVX2 leaves a loop out @ core/per_isa.h @ void loop_v3(Args... args) {\n  Loop::run(args...); @ void loop_v3(Args...) { @ rows/exp @ every ISA this CPU has gives*
+recompute draws other random numbers @ autograd/checkpoint.cpp @ outer(std::exchange(generator(), g)) @ outer(generator()) @ autograd/checkpoint @ recompute writes*
+the order of a sum depends on the threads @ core/reduce.cpp @ lanes[r % kLanes]; @ lanes[r % (8 + threads())]; @ core/reduce @ 2 and 4 threads*
+the reference optimizer does not clip @ optim/step.cpp @ for (A& x : g) x *= A(factors.clip); @ ; @ optim/step @ the reference optimizer*
+gradients of parts do not add up @ autograd/tape.cpp @ accumulate(leaf.grad, mine) @ leaf.grad = mine @ autograd/tape @ every split*
 TABLE
 )
 

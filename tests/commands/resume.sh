@@ -5,7 +5,10 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 setting=(--toy-tokens 4000 --layers 1 --heads 2 --embd 16 --block 16 --batch 4 --dropout 0.1
   --eval-every 8 --log-every 1)
-kills=0 saves_hit=0
+kills=0 random_kills=0 saves_hit=0
+seed=${MINIM_KILL_SEED:-$RANDOM}  # of the moments; how far a run is by then also depends on the machine
+RANDOM=$seed
+echo "MINIM_KILL_SEED=$seed"
 
 # What tells runs apart is how fast they were.
 log_of() { sed 's/"tokens_per_second":[^,}]*//' "$1/log.jsonl"; }
@@ -49,11 +52,12 @@ random_milliseconds() {
 }
 
 kill_at_random() {
-  local dir=$1
+  local dir=$1 landed=$kills
   shift
   start "$dir" "$@"
   sleep "$(random_milliseconds $((duration / 2 + 1)))"
   kill_now
+  random_kills=$((random_kills + kills - landed))
 }
 
 # Kills the run once its staging directory, which only a save has, is there.
@@ -83,15 +87,24 @@ killed_and_resumed() {
   [[ $status -eq 0 ]] || failed "exit status $status of the last resumed run"
 }
 
-for precision in fp32 amp-bf16 amp-fp16 bf16-master fp16-master bf16-sr; do
-  before=${EPOCHREALTIME/./}
-  succeeds train "${setting[@]}" --precision $precision --steps 60 --checkpoint-every 4 \
+whole_and_killed() {
+  local precision=$1 before=${EPOCHREALTIME/./}
+  succeeds train "${setting[@]}" --precision "$precision" --steps 60 --checkpoint-every 4 \
     --out "whole-$precision" --threads 1
   duration=$(((${EPOCHREALTIME/./} - before) / 1000 + 1))
-  killed_and_resumed $precision
+  killed_and_resumed "$precision"
   same_run "whole-$precision" "killed-$precision"
-  echo "$precision: the same bytes; so far $kills kills landed, $saves_hit of them in a save"
+  echo "$precision: the same bytes; so far $random_kills kills at random points, $saves_hit in a save"
+}
+
+for precision in fp32 amp-bf16 amp-fp16 bf16-master fp16-master bf16-sr; do
+  whole_and_killed $precision
 done
+for ((more = 0; random_kills < 10 && more < 10; ++more)); do  # some came after the end
+  rm -rf whole-fp32*
+  whole_and_killed fp32
+done
+[[ $random_kills -ge 10 ]] || failed "only $random_kills kills at random points landed"
 
 # Token files, read in epochs of 12 steps, with a file of its own to validate on.
 for name in one two val; do

@@ -102,45 +102,52 @@ struct Pieces {
 
 using Axes = uint32_t (*)(const Attrs&, int rank);
 
-/// Of rowwise ops and reductions: the axes that form a row, as bits.
+template <class Struct>
+concept ComparesPairs = requires(Struct* s) {
+  []<class Element>(op::PairLoss<Element>*) {}(s);
+};
+
+/// The axes that form a row, as bits: none for pointwise ops; null where no such cut is known.
 template <class Struct>
 constexpr Axes axes_of() {
   using A = attrs_t<Struct>;
   if constexpr (Rowwise<Struct>)
     return [](const Attrs& a, int rank) { return Struct::axes(a.as<A>(), rank); };
+  else if constexpr (Pointwise<Struct>)
+    return [](const Attrs&, int) { return 0u; };
   else if constexpr (requires(A a) { a.axes, a.keepdim; })
     return [](const Attrs& a, int rank) { return op::axis_mask(a.as<A>().axes, rank, ""); };
+  else if constexpr (ComparesPairs<Struct>)
+    return [](const Attrs& a, int rank) {
+      return a.as<A>().reduction == Reduction::none ? 0u : (1u << rank) - 1;
+    };
   else
     return nullptr;
 }
 
-Axes row_axes(const OpRow& row) {
+Axes axes_of(const OpRow& row) {
   static const std::map<const OpRow*, Axes> built_in = {
 #define OP(name, Struct, ...) {&Op::name, axes_of<op::Struct>()},
 #include "minim/ops/ops.def"
 #undef OP
   };
-  const auto found = built_in.find(&row);
-  return found == built_in.end() ? nullptr : found->second;
-}
-
-bool pointwise(const OpRow& row) {
-  return row.infer == row_defaults::broadcast_shape && !row.view && !row_axes(row);
+  if (const auto found = built_in.find(&row); found != built_in.end()) return found->second;
+  const bool pointwise = row.infer == row_defaults::broadcast_shape && !row.view;
+  return pointwise ? [](const Attrs&, int) { return 0u; } : Axes{};
 }
 
 Pieces pieces_of(const OpRow& row, const std::vector<Tensor>& xs, const Attrs& attrs) {
-  Pieces pieces{xs[0].shape()};
-  if (pointwise(row))
-    for (const Tensor& x : xs) {  // aligned at the last axis
-      const Shape shape = x.shape();
-      while (pieces.shape.rank() < shape.rank()) pieces.shape.insert(0, 1);
-      for (int i = 1; i <= shape.rank(); ++i) {
-        Index& size = pieces.shape[pieces.shape.rank() - i];
-        if (size == 1) size = shape[shape.rank() - i];
-      }
-    }
+  Pieces pieces;
+  for (size_t k = 0; k < xs.size(); ++k) {  // broadcast, aligned at the last axis
+    if (!xs[k].defined() || row.operands[k].along != Along::row) continue;
+    const Shape& own = xs[k].shape();
+    while (pieces.shape.rank() < own.rank()) pieces.shape.insert(0, 1);
+    for (int i = 1; i <= own.rank(); ++i)
+      if (Index& size = pieces.shape[pieces.shape.rank() - i]; size == 1)
+        size = own[own.rank() - i];
+  }
   const int rank = pieces.shape.rank();
-  pieces.kept = ((uint32_t{1} << rank) - 1) & ~(row_axes(row) ? row_axes(row)(attrs, rank) : 0);
+  pieces.kept = ((1u << rank) - 1) & ~axes_of(row)(attrs, rank);
   for (int i = 0; i < rank; ++i)
     if (pieces.kept >> i & 1) pieces.count *= pieces.shape[i];
   return pieces;
@@ -280,7 +287,7 @@ void fuzz_one(const Trial& trial, Dice& dice, Findings& findings) {
       const Outcome a = forward_backward(trial, row, views, views);
       const Outcome b = forward_backward(trial, row, dense, dense);
       compare_bits(what, a, b, row.returned, findings);
-      if (!row.random && (pointwise(row) || row_axes(row)))
+      if (!row.random && axes_of(row))
         compare_naive(what + ", index by index", a, one_by_one(trial, dense, a), findings);
     } catch (const Error& e) {  // some views cannot be had from some strides; they say so
       if (!row.view || std::string_view(e.what()).find("contiguous()") == std::string_view::npos)
