@@ -115,9 +115,10 @@ void print(const Rows& rows, bool markdown) {
 }
 
 nlohmann::ordered_json record_of(const Measured& r, const Ceilings& ceilings) {
-  nlohmann::ordered_json j = {{"name", r.name},          {"threads", r.threads},
-                              {"seconds", r.seconds},    {"rate", rate_of(r).value},
-                              {"unit", rate_of(r).unit}, {"relative", r.relative}};
+  nlohmann::ordered_json j = {{"name", r.name},           {"threads", r.threads},
+                              {"seconds", r.seconds},     {"best_seconds", r.best},
+                              {"rate", rate_of(r).value}, {"unit", rate_of(r).unit},
+                              {"relative", r.relative}};
   if (const double share = ceilings.share(r); share > 0) j["of_ceiling"] = share;
   for (const auto& [kind, bytes] : r.body.notes) j["peak_bytes"][kind] = bytes;
   return j;
