@@ -1,6 +1,7 @@
 // core/allocator.h -- the one way memory is had: a caching allocator that counts bytes, now and at
 // the peak, by what they are for. Freed blocks are kept for reuse in size classes (at most 25 % is
-// lost to rounding).
+// lost to rounding). Blocks of up to 1 KB are each thread's own, without a lock (core/pool.h): a
+// peak may miss what the last 16 KB of them that a thread took added to it.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -29,7 +30,7 @@ struct MemoryStats {
   };
   Bytes total;
   std::array<Bytes, kMemoryKinds> by_kind;
-  size_t cached = 0;  ///< bytes held for reuse
+  size_t cached = 0;  ///< bytes held for reuse, by all threads and in this one's pool
 };
 
 namespace memory {

@@ -15,7 +15,8 @@ namespace detail {
 using ChunkFn = void (*)(void* body, int64_t chunk);
 /// Runs fn(body, 0) .. fn(body, chunks - 1), each once, in any order, and returns when all are
 /// done. The first exception is rethrown. A call from within a chunk runs on its own thread.
-/// Thread-local probes of the caller hold in every chunk.
+/// Thread-local probes of the caller hold in every chunk, and so do its rounding and flushing of
+/// denormals (core/denormals.h).
 void run_chunks(int64_t chunks, ChunkFn fn, void* body);
 }  // namespace detail
 
