@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "minim/core/cpu/isa.h"
+#include "minim/core/per_isa.h"
 #include "minim/core/probe.h"
 
 namespace minim {
@@ -31,16 +31,35 @@ void store_loop(T* p, Index stride, Index n, const A* values) {
   for (Index i = 0; i < n; ++i) p[i * stride] = convert_to<T>(values[i]);
 }
 
+template <bool dense>  // where it is known, no gather is made
+struct CountLost {
+  template <class A>
+  static void run(const uint16_t* stored, Index stride, Index n, const A* values, uint32_t* nonzero,
+                  uint32_t* lost) {
+    if (dense) stride = 1;
+    uint32_t all = 0, gone = 0;
+    for (Index i = 0; i < n; ++i) {
+      const bool was = values[i] != A(0);
+      all += was;
+      gone += was & ((stored[i * stride] & 0x7fffu) == 0);
+    }
+    *nonzero = all, *lost = gone;
+  }
+};
+
 template <class A>
 void count_lost(Probe& probe, const void* p, Index stride, Index n, const A* values) {
   const auto* stored = static_cast<const uint16_t*>(p);
-  Index nonzero = 0, lost = 0;
-  for (Index i = 0; i < n; ++i) {
-    bool was = values[i] != A(0);
-    nonzero += was;
-    lost += was && (stored[i * stride] & 0x7fffu) == 0;
+  constexpr Index kMost = Index(1) << 31;  // that the counters hold
+  for (Index i = 0; i < n; i += kMost) {
+    const Index m = std::min(kMost, n - i);
+    uint32_t nonzero, lost;
+    (stride == 1 ? per_isa<A, CountLost<true>, const uint16_t*, Index, Index, const A*, uint32_t*,
+                           uint32_t*>
+                 : CountLost<false>::template run<A>)(stored + i * stride, stride, m, values + i,
+                                                      &nonzero, &lost);
+    probe.stored_half(nonzero, lost);
   }
-  probe.stored_half(nonzero, lost);
 }
 
 }  // namespace

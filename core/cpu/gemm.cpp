@@ -115,7 +115,9 @@ class Product {
         row_tasks * col_tasks, int64_t(std::clamp(kWorthAThread / each, 1.0, tasks)),
         [&](int64_t begin, int64_t end) {
           Scratch<A> rows(size_t(kRowBlock * depth_)),
-              sums(sums_apart() ? size_t(kRowBlock * (depth_ < g_.k ? block_cols_ : kStrip)) : 0);
+              sums(sums_apart() ? size_t(kRowBlock *
+                                         (depth_ < g_.k ? round_up(block_cols_, kStrip) : kStrip))
+                                : 0);
           for (int64_t t = begin; t < end; ++t) {
             int64_t i = t / col_tasks * kRowBlock, j = t % col_tasks * task_cols;
             Rectangle r{i, std::min(kRowBlock, g_.m - i), j0 + j, std::min(task_cols, cols - j)};
