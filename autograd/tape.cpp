@@ -14,9 +14,9 @@ thread_local double live_scale = 1;
 [[noreturn]] void fail_changed(const Arg& arg, const Saved& saved, const Node& node,
                                const char* role, size_t k) {
   fail("[", node.row->name, " backward] ", role, " ", k, " (", arg.shape, " ", name_of(arg.dtype),
-       saved.name ? ", '" + *saved.name + "'" : "", ") was changed in place: it is at version ",
-       saved.storage->version, ", backward needs version ", saved.version,
-       "; use an out-of-place op, or clone() first");
+       saved.name && !saved.name->empty() ? ", '" + *saved.name + "'" : "",
+       ") was changed in place: it is at version ", saved.storage->version,
+       ", backward needs version ", saved.version, "; use an out-of-place op, or clone() first");
 }
 
 /// The data of x, an operand or a result; null where it is not saved.

@@ -43,6 +43,7 @@ using ByKind = std::array<int64_t, kMemoryKinds>;
 struct Small {
   std::array<std::atomic<int64_t>, kMemoryKinds> bytes;  // its own thread alone writes
   int64_t room;  // bytes that may move until the sum is made; at first none
+  bool ended;    // its thread's entry is gone: what moves now is counted at once
 };
 constexpr int64_t kMostUnseen = 1 << 14;
 thread_local constinit Small small{};
@@ -88,6 +89,8 @@ struct ThreadEntry {
     std::lock_guard lock(cache().mutex);
     for (size_t k = 0; k < kMemoryKinds; ++k) cache().large[k] += small.bytes[k].exchange(0);
     std::erase(cache().threads, &small);
+    small.room = 0;
+    small.ended = true;
   }
 };
 
@@ -95,6 +98,11 @@ void count_small(int64_t bytes, MemoryKind kind) {
   std::atomic<int64_t>& mine = small.bytes[size_t(kind)];
   mine.store(mine.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
   if ((small.room -= std::abs(bytes)) >= 0) return;
+  if (small.ended) {
+    std::lock_guard lock(cache().mutex);
+    cache().large[size_t(kind)] += mine.exchange(0);
+    return;
+  }
   static thread_local ThreadEntry entry;
   std::lock_guard lock(cache().mutex);
   cache().count();
@@ -114,9 +122,9 @@ void* allocate(size_t bytes, Device device, MemoryKind kind) {
         "do not; use the CPU");
   size_t size = size_class(bytes);
   if (size <= pool::kMost) {
-    void* small = pool::take(size);
+    void* block = pool::take(size);
     count_small(int64_t(size), kind);
-    return small;
+    return block;
   }
   Cache& c = cache();
   std::lock_guard lock(c.mutex);
@@ -130,7 +138,8 @@ void* allocate(size_t bytes, Device device, MemoryKind kind) {
     constexpr size_t kMost = size_t{1} << 40;  // no machine has it, and sanitizers end the program
     p = size < kMost ? std::aligned_alloc(kAlignment, size) : nullptr;
     if (!p)
-      fail("out of memory: ", size, " bytes for ", name_of(kind), " (", c.total, " bytes in use)");
+      fail("out of memory: ", size, " bytes for ", name_of(kind), " (", Cache::total(c.count()),
+           " bytes in use)");
   }
   c.large[size_t(kind)] += int64_t(size);
   c.count();

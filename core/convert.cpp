@@ -1,5 +1,6 @@
 #include "minim/core/convert.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "minim/core/per_isa.h"

@@ -1,4 +1,5 @@
 // Copies and sums between arguments of any dtype and strides.
+#include <algorithm>
 #include <cstring>
 
 #include "minim/core/loops.h"
@@ -10,10 +11,11 @@ namespace {
 template <class A>
 void copy_as(const Arg& from, const Arg& to) {
   Walk<2> walk(to.shape, {{&to.strides, &from.strides}});
-  const auto [to_stride, from_stride] = walk.stride;
+  const Index to_stride = walk.stride[0], from_stride = walk.stride[1];
   const bool dense = to_stride == 1 && from_stride == 1;
   walk.run([&](const std::array<Index, 2>& at, Index n) {
-    if (dense && from.dtype == to.dtype && !Probe::current()) {  // which counts what is stored
+    if (dense && from.dtype == to.dtype &&
+        !Probe::current()) {  // which counts what is stored, one by one (and quiets NaNs)
       std::memmove(advance(to.data, to.dtype, at[0]), advance(from.data, from.dtype, at[1]),
                    size_t(n) * size_of(to.dtype));
       return;

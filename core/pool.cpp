@@ -7,7 +7,11 @@
 namespace minim::pool {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__)
+constexpr unsigned kRoom = 0;  // it watches each block
+#else
 constexpr unsigned kRoom = 4096;  // blocks that a list holds at most
+#endif
 
 struct Block {
   Block* next;

@@ -9,6 +9,7 @@ AttentionConfig checked(AttentionConfig c) {
   if (c.heads < 1 || c.width % c.heads != 0)
     fail("a width of ", c.width, " is not divisible by heads ", c.heads,
          ": each head takes width / heads columns");
+  if (!(c.dropout >= 0 && c.dropout < 1)) fail("dropout must be in [0, 1), not ", c.dropout);
   if (c.kv_heads == 0) c.kv_heads = c.heads;
   if (c.kv_heads < 1 || c.heads % c.kv_heads != 0)
     fail(c.heads, " heads cannot share ", c.kv_heads,

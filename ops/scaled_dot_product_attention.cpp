@@ -205,7 +205,8 @@ bool all_finite(const Arg& x) {
 
 /// Tiles multiply what a row does not see by 0, which NaN and inf survive: where there are any, the
 /// formula is used, on probabilities that backward makes again. Forward leaves it a sum of 0 as a
-/// sign: otherwise that is at least 1.
+/// sign: otherwise that is at least 1, but for scores that are all -inf, where either way gives
+/// NaN.
 template <class A, Kernel tiles, Kernel formula>
 void in_tiles(OpArgs& args) {
   const bool backward = tiles == Kernel(fused_attention_backward<A>);

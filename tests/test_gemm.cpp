@@ -97,10 +97,11 @@ struct RestoreThreads {
 
 TEST_CASE("a product of any shape, layout and mix of dtypes is within the bound of its roundings") {
   const DType mixes[][3] = {
-      {DType::f32, DType::f32, DType::f32},  {DType::bf16, DType::bf16, DType::bf16},
-      {DType::f16, DType::f16, DType::f16},  {DType::bf16, DType::f32, DType::f32},
-      {DType::f32, DType::f16, DType::bf16}, {DType::f64, DType::f64, DType::f64},
-      {DType::bf16, DType::f64, DType::f32}, {DType::f32, DType::f32, DType::f64}};
+      {DType::f32, DType::f32, DType::f32},   {DType::bf16, DType::bf16, DType::bf16},
+      {DType::f16, DType::f16, DType::f16},   {DType::bf16, DType::f32, DType::f32},
+      {DType::f32, DType::f16, DType::bf16},  {DType::f64, DType::f64, DType::f64},
+      {DType::bf16, DType::f64, DType::f32},  {DType::f32, DType::f32, DType::f64},
+      {DType::f8e4m3, DType::f32, DType::f32}};
   const Layout layouts[] = {Layout::row_major, Layout::col_major, Layout::scattered};
   unsigned round = 0;
   for (auto [m, n, k] : kShapes)

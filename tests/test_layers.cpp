@@ -315,6 +315,7 @@ TEST_CASE("layers: MultiHeadAttention refuses sizes that do not divide") {
   CHECK(has(error({.width = 10, .heads = 0}), "not divisible by heads 0"));
   CHECK(has(error({.width = 12, .heads = 4, .kv_heads = 3}), "cannot share 3"));
   CHECK(has(error({.width = 12, .heads = 4, .kv_heads = -1}), "cannot share -1"));
+  CHECK(has(error({.width = 12, .heads = 4, .dropout = 1}), "dropout must be in [0, 1), not 1"));
   CHECK(has(error_of([] {
               MultiHeadAttention({.width = 6, .heads = 2, .rope = true})(ones({1, 2, 6}));
             }),

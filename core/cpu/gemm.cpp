@@ -46,7 +46,8 @@ void pack(const Lines& from, int64_t first, int64_t n, int64_t k0, int64_t depth
         };
     if (from.dtype == dtype_for<A>()) return packed(kernels.pack);
     if constexpr (std::is_same_v<A, float>)
-      return packed(from.dtype == DType::f16 ? isa().pack_f16 : isa().pack_bf16);
+      if (is_half(from.dtype))
+        return packed(from.dtype == DType::f16 ? isa().pack_f16 : isa().pack_bf16);
   }
   A buffer[kMaxWidth * kRun];
   for (int64_t line = 0; line < n; line += width)
