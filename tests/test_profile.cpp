@@ -307,4 +307,10 @@ TEST_CASE("a trace that cannot be written is said before the training") {
   std::ostringstream out;
   CHECK_THROWS_WITH_AS(run_training({c, {}}, out), doctest::Contains("profile-trace"), Error);
   CHECK(out.str().find("step") == std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(temp.path / "run"));
+  for (const char* inside : {"trace.json", "../run/trace.json"}) {  // the run makes the directory
+    c.run.profile_trace = (temp.path / "run" / inside).string();
+    run_training({c, {}}, out);
+    CHECK(std::filesystem::exists(temp.path / "run" / "trace.json"));
+  }
 }

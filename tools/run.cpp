@@ -100,6 +100,21 @@ std::string above(const std::optional<double>& floor, double loss) {
   return floor ? fmt::format(" ({} above the floor)", number(loss - *floor, ".4f")) : "";
 }
 
+/// Whether the trace can be written, or can be once the run's directory is there: asked before
+/// anything is moved or made.
+void check_trace(const fs::path& trace, const fs::path& run) {
+  const auto whole = [](const fs::path& p) { return fs::weakly_canonical(fs::absolute(p)); };
+  const fs::path parent = models::parent_of(trace);
+  std::error_code none;
+  const bool is_possible =
+      whole(parent) == whole(run) ||
+      (fs::is_directory(parent, none) &&
+       ::access((fs::exists(trace, none) ? trace : parent).c_str(), W_OK) == 0);
+  if (!is_possible || fs::is_directory(trace, none))
+    fail("'", trace.string(),
+         "' (profile-trace) cannot be written: give a path in a directory that exists");
+}
+
 /// The loop around Trainer: log, live line, validations and checkpoints.
 class Loop {
  public:
@@ -188,6 +203,19 @@ class Loop {
   double seconds_ = 0;
 };
 
+/// Where the time of the steps went. What cannot be told does not fail a run that is done.
+void tell(const Profile& p, const Trainer& trainer, int64_t steps, const std::string& file,
+          std::ofstream& trace, Loop& loop) {
+  if (steps > 0) loop.note(profile_report(p, steps) + denormal_report(p, trainer.optimizer()));
+  if (!trace.is_open()) return;
+  write_trace(p, trace);
+  if (!trace.flush())
+    loop.note("'" + file + "' (profile-trace) cannot be written; the run goes on without it");
+  else if (p.spans_left_out() > 0)
+    loop.note(fmt::format("the trace is of the first {} scopes; {} are left out", p.spans().size(),
+                          p.spans_left_out()));
+}
+
 }  // namespace
 
 Summary run_training(const TrainPlan& plan, std::ostream& out) {
@@ -216,12 +244,14 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
                        first);
     return s;
   }
+  const bool traced = c.run.profile_trace != "none";
+  if (traced) check_trace(c.run.profile_trace, dir);
   if (!in_place) held.begin(c.input.data, out);
   models::AtomicDirectory(dir / "checkpoint");  // what forbids a save is told before the training
   models::write_file_atomically(dir / "config.toml", to_toml(plan));
   models::truncate_to_step(dir / "log.jsonl", first);
   std::ofstream trace;
-  if (c.run.profile_trace != "none") {
+  if (traced) {
     trace.open(c.run.profile_trace);
     if (!trace)
       fail("'", c.run.profile_trace, "' (profile-trace) cannot be written: ", std::strerror(errno));
@@ -245,14 +275,8 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   const MemoryStats memory_used = memory::stats();
   s.peak_bytes = memory_used.total.peak;
   for (size_t k = 0; k < kMemoryKinds; ++k) s.peak_by_kind[k] = memory_used.by_kind[k].peak;
-  if (const Profile* p = trainer.profile()) {
-    loop.note(profile_report(*p, s.steps - first) + denormal_report(*p, trainer.optimizer()));
-    if (trace.is_open()) write_trace(*p, trace);
-    if (trace.is_open() && !trace.flush()) fail("'", c.run.profile_trace, "' cannot be written");
-    if (trace.is_open() && p->spans_left_out() > 0)
-      loop.note(fmt::format("the trace is of the first {} scopes; {} are left out",
-                            p->spans().size(), p->spans_left_out()));
-  }
+  if (const Profile* p = trainer.profile())
+    tell(*p, trainer, s.steps - first, c.run.profile_trace, trace, loop);
   s.peak_resident_bytes = peak_resident_bytes();
   if (!s.finished) {
     const std::string text = fmt::format(

@@ -50,6 +50,8 @@ refuses_train "lr = nan" --lr nan
 refuses_train "clip = inf" --clip inf
 refuses_train "dropout = 1 (--dropout)" --dropout 1
 refuses_train "steps = 0" --steps 0
+refuses_train "(profile-trace) cannot be written" --profile-trace nowhere/x.json
+refuses_train "(profile-trace) cannot be written" --profile-trace .
 refuses_train "steps = 1e3 (--steps): expected a whole number" --steps 1e3
 refuses_train "min-lr = 1" --lr 0.1 --min-lr 1
 refuses_train "is more than steps = 5" --steps 5 --warmup 6
