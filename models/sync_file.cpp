@@ -34,8 +34,11 @@ fs::path parent_of(const fs::path& path) {
 }
 
 void write_file_atomically(const fs::path& path, std::string_view bytes) {
-  const fs::path staged = path.string() + ".tmp";
   std::error_code ignored;
+  const fs::file_status there = fs::symlink_status(path, ignored);
+  if (fs::exists(there) && !fs::is_regular_file(there))  // a device, a pipe, a link to one
+    fail(path, " cannot be written: it is no regular file");
+  const fs::path staged = path.string() + ".tmp";
   try {
     std::ofstream file(staged, std::ios::binary | std::ios::trunc);
     file.write(bytes.data(), std::streamsize(bytes.size()));

@@ -16,8 +16,8 @@ void sync_tree(const std::filesystem::path& dir);
 std::filesystem::path parent_of(const std::filesystem::path& path);
 
 /// Replaces `path` such that after a kill or a power loss it has either the old bytes or all the
-/// new ones: written to `path`.tmp, synced, renamed. @throws Error when it cannot be written;
-/// `path` is then as it was.
+/// new ones: written to `path`.tmp, synced, renamed. @throws Error when it cannot be written,
+/// or is a link, a device or anything but a regular file; `path` is then as it was.
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 
 }  // namespace minim::models

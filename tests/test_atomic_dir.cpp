@@ -296,6 +296,11 @@ TEST_CASE("atomic file: it is replaced whole, or stays as it was") {
                        Error);
   CHECK_FALSE(fs::exists(temp.path.string() + ".tmp"));
   CHECK_THROWS_AS(write_file_atomically(temp.path / "no" / "file", "x"), Error);
+  const fs::path link = temp.path / "link";  // as /dev/stdout is, which a rename would replace
+  fs::create_symlink(path, link);
+  CHECK_THROWS_WITH_AS(write_file_atomically(link, "x"), doctest::Contains("no regular file"),
+                       Error);
+  CHECK(fs::is_symlink(link));
 }
 
 TEST_CASE("atomic file: a writer killed at any moment leaves one whole text, the newest one") {
