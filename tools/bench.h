@@ -31,7 +31,7 @@ struct Measured {
   std::string name;
   int threads = 1;
   double seconds = 0, best = 0;  ///< of one run: the median and the least of the repetitions
-  double relative = 1;           ///< speed, where that of the first case of its set is 1
+  double relative = 0;           ///< speed, the first of its set = 1; 0 where it is alone
   Body body = {};                ///< without `run`
 };
 

@@ -82,7 +82,7 @@ std::vector<Measured> measure(const Set& set, double seconds) {
   set_threads(before);
   for (Measured& result : results) {
     collector.fill(result);
-    result.relative = results[0].seconds / result.seconds;
+    if (results.size() > 1) result.relative = results[0].seconds / result.seconds;
     result.body.run = nullptr;
   }
   return results;

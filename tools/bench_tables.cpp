@@ -55,12 +55,12 @@ Rows rates(const std::vector<Measured>& results, const Ceilings& ceilings) {
                                [&](DType d) { return column_of(r) == name_of(d); });
   };
   if (!by_dtype(results.front())) {
-    Rows list{{"case", "rate", "unit", "of the ceiling", "speed, first = 1"}};
+    Rows list{{"case", "rate", "unit", "of the ceiling", "speed, first of its set = 1"}};
     for (const Measured& r : results)
       list.push_back(
           {r.name, in_digits(rate_of(r).value), rate_of(r).unit,
            ceilings.share(r) > 0 ? fmt::format("{:.0f} %", 100 * ceilings.share(r)) : "-",
-           fmt::format("{:.2f}", r.relative)});
+           r.relative > 0 ? fmt::format("{:.2f}", r.relative) : "-"});
     return list;
   }
   Rows rows{{"case", "unit", "f32", "f16", "bf16"}};
@@ -117,8 +117,8 @@ void print(const Rows& rows, bool markdown) {
 nlohmann::ordered_json record_of(const Measured& r, const Ceilings& ceilings) {
   nlohmann::ordered_json j = {{"name", r.name},           {"threads", r.threads},
                               {"seconds", r.seconds},     {"best_seconds", r.best},
-                              {"rate", rate_of(r).value}, {"unit", rate_of(r).unit},
-                              {"relative", r.relative}};
+                              {"rate", rate_of(r).value}, {"unit", rate_of(r).unit}};
+  if (r.relative > 0) j["relative"] = r.relative;
   if (const double share = ceilings.share(r); share > 0) j["of_ceiling"] = share;
   for (const auto& [kind, bytes] : r.body.notes) j["peak_bytes"][kind] = bytes;
   return j;

@@ -1,7 +1,6 @@
 // minim bench: how fast this machine is, and how much of that minim gets.
 #include <unistd.h>
 
-#include <fstream>
 #include <iostream>
 #include <map>
 #include <optional>
@@ -33,7 +32,8 @@ struct Options {
 };
 
 std::vector<Setting> settings_of(Options& o) {
-  const auto of_call = [](Setting s) { return s.section = "", s; };
+  Setting threads = threads_setting(o.threads);
+  threads.help = "the most CPU threads; 0: all";
   return {
       {.name = "group",
        .section = "",
@@ -51,8 +51,11 @@ std::vector<Setting> settings_of(Options& o) {
        .help = "least time for each case",
        .range = Range{.low = 0, .high = 60, .low_open = true},
        .also = {"benchmark_min_time", "min-time"}},
-      of_call(threads_setting(o.threads)),
-      {.name = "json", .section = "", .value = &o.json, .help = "write the numbers to this file"},
+      threads,
+      {.name = "json",
+       .section = "",
+       .value = &o.json,
+       .help = "FILE: write the numbers there, as JSON"},
       {.name = "compare",
        .section = "",
        .value = &o.compare,
@@ -96,15 +99,21 @@ std::vector<Set> chosen_sets(const Options& o, int threads) {
   return chosen;
 }
 
-/// An earlier --json: seconds by name.
-std::map<std::string, double> read_earlier(const std::string& file) {
+/// An earlier --json, on as many threads: seconds by name.
+std::map<std::string, double> read_earlier(const std::string& file, int threads) {
   std::map<std::string, double> seconds;
+  int64_t then = 0;
+  const std::string bytes = models::read_file(file, "--compare");
   try {
-    const nlohmann::json j = models::parse_json(models::read_file(file, "--compare"));
+    const nlohmann::json j = models::parse_json(bytes);
+    then = j.at("threads");
     for (const auto& c : j.at("cases")) seconds[c.at("name")] = c.at("seconds");
-  } catch (const nlohmann::json::exception& e) {
+  } catch (const std::exception& e) {
     fail("--compare '", file, "' is no file of minim bench --json: ", models::reason(e));
   }
+  if (then != threads)
+    fail("--compare '", file, "' was measured with ", then, " threads, not ", threads,
+         ": give --threads ", then);
   return seconds;
 }
 
@@ -147,9 +156,8 @@ int cmd_bench(Args args) {
   const int all_threads = threads();
   std::vector<Set> sets = chosen_sets(o, all_threads);
   const auto earlier =
-      o.compare.empty() ? std::map<std::string, double>() : read_earlier(o.compare);
-  if (!o.json.empty() && !std::ofstream(o.json, std::ios::app))
-    fail("--json '", o.json, "' cannot be written: give a path in a directory that exists");
+      o.compare.empty() ? std::map<std::string, double>() : read_earlier(o.compare, all_threads);
+  if (!o.json.empty()) models::write_file_atomically(o.json, "{}\n");  // now, not after minutes
   std::vector<Set> first = bench::ceiling_sets(all_threads);
   sets.insert(sets.begin(), first.begin(), first.end());
   Ceilings ceilings;

@@ -19,9 +19,17 @@ refuses $refused "threads = -1 (--threads)" bench --threads -1
 refuses $refused "unexpected word 'rows'" bench rows
 refuses $refused "did you mean" bench --regex relu
 refuses $refused "'nowhere' does not exist" bench --compare nowhere
-refuses $refused "'nowhere/x.json' cannot be written" bench --json nowhere/x.json
-echo '{"cases": [{"name": "x"}]}' >other.json
+refuses $refused "nowhere/x.json\" cannot be written" bench --json nowhere/x.json
+ln -s target.json link.json
+refuses $refused "is no regular file" bench --json link.json
+[[ -L link.json && ! -e target.json ]] || failed "link.json was replaced or followed"
+echo '{"threads": 1, "cases": [{"name": "x"}]}' >other.json
 refuses $refused "'other.json' is no file of minim bench --json" bench --compare other.json
+echo 'no JSON' >text.json
+refuses $refused "'text.json' is no file of minim bench --json" bench --compare text.json
+echo '{"threads": 7, "cases": []}' >seven.json
+refuses $refused "'seven.json' was measured with 7 threads, not 1: give --threads 7" \
+  bench --threads 1 --compare seven.json
 echo "bad flags and files: one line, before anything is measured"
 
 quick=(bench --seconds 0.0001 --threads 1)
@@ -53,4 +61,6 @@ grep -q 'activations' stdout && failed "bytes of a step where there is none"
 succeeds "${quick[@]}" --group step --filter "small/t1/amp-bf16-lean" --json step.json
 grep -q 'activations  *weights  *masters  *moments' stdout || failed "no bytes by kind"
 grep -q '"activations": [1-9]' step.json || failed "no activations in step.json"
+grep -q '"relative"' first.json || failed "no ratio in a set of several"
+! grep -q '"relative"' step.json || failed "a ratio where each case is alone"
 echo "every group, each in its unit"
