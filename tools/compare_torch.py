@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import resource
+import shlex
 import statistics
 import subprocess
 import sys
@@ -120,11 +121,19 @@ def run_in_child(model, precision, threads, seconds):
     print(json.dumps({"rate": tokens / statistics.median(times), "bytes": peak - before}))
 
 
+def output_of(words, **more):
+    """What the command prints; where it fails, its errors are shown and this program ends."""
+    done = subprocess.run(words, capture_output=True, text=True, **more)
+    if done.returncode != 0:
+        sys.stderr.write(done.stderr)
+        sys.exit(f"tools/compare_torch.py: exit status {done.returncode}: {shlex.join(words)}")
+    return done.stdout
+
+
 def torch_rate(options, model, precision, threads):
     words = [sys.executable, __file__, "--child", model, precision, str(threads)]
-    out = subprocess.run(words + ["--seconds", str(options.seconds)], check=True,
-                         capture_output=True, text=True,
-                         env={**os.environ, "OMP_NUM_THREADS": str(threads)}).stdout
+    out = output_of(words + ["--seconds", str(options.seconds)],
+                    env={**os.environ, "OMP_NUM_THREADS": str(threads)})
     found = json.loads(out.splitlines()[-1])
     return found["rate"], found["bytes"]
 
@@ -133,9 +142,8 @@ def minim_rate(options, model, precision, threads):
     name = f"step/{model}/t{threads}/{PRECISIONS[precision]}"
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "bench.json")
-        subprocess.run([options.minim, "bench", "--group", "step", "--filter", f"^{name}$",
-                        "--threads", str(threads), "--seconds", str(options.seconds),
-                        "--json", file], check=True, stdout=subprocess.DEVNULL)
+        output_of([options.minim, "bench", "--group", "step", "--filter", f"^{name}$",
+                   "--threads", str(threads), "--seconds", str(options.seconds), "--json", file])
         with open(file) as f:
             case = next(c for c in json.load(f)["cases"] if c["name"] == name)
     return case["rate"], case["peak_bytes"]["total"]
@@ -161,15 +169,21 @@ def compare(options, model, precision):
             f"{memory['minim'] / 1e6:.0f}", f"{memory['minim'] / memory['PyTorch']:.2f}"]
 
 
+def positive(text):
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, got {text}")
+    return int(text)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minim", default="build/release/minim", help="the command to compare")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
-    parser.add_argument("--threads", nargs="+", type=int, help="thread counts to try",
+    parser.add_argument("--threads", nargs="+", type=positive, help="thread counts to try",
                         default=sorted({1, os.cpu_count() or 1}))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=positive, default=5)
     parser.add_argument("--seconds", type=float, default=3, help="least time for each run")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -184,8 +198,9 @@ def main():
         sys.exit(f"tools/compare_torch.py: there is no program '{options.minim}': build minim, or "
                  "name it with --minim")
     print(f"PyTorch {torch.__version__}; medians of {options.rounds} rounds, in turns\n")
-    header = ["step", "PyTorch tokens/s (threads)", "minim tokens/s (threads)", "minim / PyTorch",
-              "in one round", "PyTorch MB", "minim MB", "minim / PyTorch"]
+    header = ["step", "PyTorch tokens/s (threads)", "minim tokens/s (threads)",
+              "rate, minim / PyTorch", "least and most of single rounds", "PyTorch MB", "minim MB",
+              "bytes, minim / PyTorch"]
     print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
     for model in options.models:
         for precision in options.precisions:
