@@ -4,6 +4,7 @@
 
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "minim/ops/op.h"
@@ -195,12 +196,10 @@ void print_markdown() {
 
 void print_torch_diff() {
   Table table({"PyTorch, on CUDA", "there", "here", "why"});
-  int same = 0;
+  std::set<const OpRow*> same;
   for (const TorchCasts& entry : torch_casts()) {
-    if (!entry.reason) {
-      ++same;
-      continue;
-    }
+    if (entry.row && row_of(entry).cast == entry.cast) same.insert(&row_of(entry));
+    if (!entry.reason) continue;
     std::istringstream names(entry.names);
     for (std::string name; names >> name;)
       table.add(
@@ -210,10 +209,10 @@ void print_torch_diff() {
   }
   std::cout << table.str()
             << fmt::format(
-                   "\n{} rows have the cast of PyTorch's lists. The others stay as they are "
-                   "under autocast (keep), as PyTorch's unlisted ops do.\nThe policy lean "
-                   "differs where the kernel computes in fp32 inside: minim ops\n",
-                   same);
+                   "\n{} rows have the cast of PyTorch's lists. Rows that are on none are keep, as "
+                   "PyTorch's unlisted ops are.\n`minim ops` shows where the policy lean differs "
+                   "from torch.\n",
+                   same.size());
 }
 
 }  // namespace
@@ -230,6 +229,8 @@ int cmd_ops(Args args) {
     fail("--markdown writes the whole page and takes no --op; leave one out");
   if (options.diff_torch && (options.json || options.markdown || !options.op.empty()))
     fail("--diff-torch is a table of its own; give it alone");
+  if (options.diff_torch && options.policy == "lean")
+    fail("--diff-torch is of the policy torch; leave --policy lean out");
   if (options.diff_torch) {
     print_torch_diff();
   } else if (options.json && !options.op.empty()) {
