@@ -19,8 +19,7 @@ struct Axis {
   bool operator==(const Axis&) const = default;
 };
 using Axes = std::vector<Axis>;
-
-bool absent(const Shape& shape) { return shape == Shape{-1}; }
+using test::absent;
 
 /// Elements of the results; nothing where the shapes do not fit.
 std::optional<Index> elements(const OpRow& row, const Example& example) try {

@@ -35,7 +35,7 @@ Example resized(const Example& example, Dice& dice) {
   const bool flat = dice.one_in(2);
   change(other.classes);
   for (Shape& shape : other.shapes) {
-    if (shape == Shape{-1}) continue;
+    if (absent(shape)) continue;
     for (int i = 0; i < shape.rank(); ++i) {
       change(shape[i]);
       if (!flat && dice.one_in(6)) shape[i] = 1;
@@ -48,7 +48,7 @@ Example resized(const Example& example, Dice& dice) {
 Index elements(const Example& example) {
   Index most = 0;
   for (const Shape& s : example.shapes)
-    if (!(s == Shape{-1})) most = std::max(most, s.numel());
+    if (!absent(s)) most = std::max(most, s.numel());
   return most;
 }
 
@@ -296,12 +296,19 @@ void fuzz_one(const Trial& trial, Dice& dice, Findings& findings) {
   }
 }
 
+/// FNV-1a: rows of equally long names get different shapes.
+uint32_t seed_of(std::string_view name) {
+  uint32_t hash = 0x811c9dc5;
+  for (char c : name) hash = (hash ^ uint8_t(c)) * 0x01000193;
+  return hash;
+}
+
 }  // namespace
 
 Findings check_shapes(const OpRow& row) {
   constexpr int kShapes = 12, kAttempts = 150;  // for each example
   Findings findings;
-  Dice dice{std::mt19937(uint32_t(std::string_view(row.name).size()))};
+  Dice dice{std::mt19937(seed_of(row.name))};
   for (const Trial& trial : trials(row)) {
     fuzz_one(trial, dice, findings);
     int done = 0;

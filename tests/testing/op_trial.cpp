@@ -35,8 +35,6 @@ double value_of(const Operand& operand, Index classes, uint64_t stream, uint64_t
   }
 }
 
-bool absent(const Shape& shape) { return shape == Shape{-1}; }
-
 DType dtype_of(const Operand& operand, DType floating) {
   if (operand.accepts == Accepts::boolean) return DType::boolean;
   if (operand.accepts == Accepts::integer || operand.domain == Domain::index) return DType::i64;

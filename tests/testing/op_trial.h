@@ -11,6 +11,9 @@
 
 namespace minim::test {
 
+/// Whether an example leaves its optional operand of that shape out.
+inline bool absent(const Shape& shape) { return shape == Shape{-1}; }
+
 struct Trial {
   const OpRow& row;
   Example example;
