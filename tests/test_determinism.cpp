@@ -44,7 +44,7 @@ std::vector<int32_t> some_tokens(int n) {
 }
 
 /// The weights file after three steps with dropout, clipping, loss scale and masters as the
-/// precision has them; large enough that every kernel has work for four threads.
+/// precision has them; large enough that kernels are cut into several chunks.
 std::string weights(models::Family family, const std::string& mode, const Way& way) {
   const amp::Precision precision = amp::resolve_precision(mode);
   const test::TempDir temp;

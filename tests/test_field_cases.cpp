@@ -88,7 +88,7 @@ TEST_CASE("C1: no eps of a norm is lost in f16: what has no variance stays finit
   });
 }
 
-TEST_CASE("C1: nor is that of Adam, of clipping or of Muon, where gradients and moments are 0") {
+TEST_CASE("C1: no eps of Adam or clipping or Muon is lost where gradients and moments are 0") {
   for (DType d : {DType::f32, DType::f16, DType::bf16})
     for (const optim::Rule* rule : {&optim::kAdam, &optim::kAdamW, &optim::kMuon})
       for (bool fused : {false, true}) {
