@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -63,7 +64,7 @@ class Profile {
 
   class Timed* open_ = nullptr;  ///< the innermost scope
   int64_t start_ = now();
-  std::map<std::pair<const char*, Phase>, Row> rows_;
+  std::map<std::pair<std::string_view, Phase>, Row> rows_;
   std::array<Entries, kDTypes> entries_{};
   std::vector<Span> spans_;
   size_t most_spans_;

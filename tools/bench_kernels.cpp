@@ -14,11 +14,19 @@ struct Product {
   Index batch, m, k, n;
 };
 constexpr Product kProducts[] = {
-    {1, 768, 128, 384},    {1, 768, 128, 512},  {1, 768, 512, 128}, {1, 2048, 384, 1536},
-    {1, 1024, 1024, 1024}, {1, 512, 768, 3072},  // of two GPTs, and square
-    {48, 64, 32, 64},                            // of attention's heads
-    {1, 1, 512, 512},      {1, 2, 512, 512},    {1, 4, 512, 512},   {1, 8, 512, 512},
-};  // tokens one by one
+    {1, 768, 128, 384},
+    {1, 768, 128, 512},
+    {1, 768, 512, 128},
+    {1, 2048, 384, 1536},
+    {1, 1024, 1024, 1024},
+    {1, 512, 768, 3072},  // of two GPTs, and square
+    {48, 64, 32, 64},     // of attention's heads
+    // tokens one by one, for as many sequences
+    {1, 1, 512, 512},
+    {1, 2, 512, 512},
+    {1, 4, 512, 512},
+    {1, 8, 512, 512},
+};
 
 Tensor random(const Shape& shape, DType dtype) {
   return models::init::uniform(empty(shape), -1, 1).to(dtype);

@@ -168,6 +168,8 @@ cases=(
   'bad  core/j.cpp             #include <fmt/format.h>'
   'ok   models/sentence_piece.cpp  #include <sentencepiece_processor.h>'
   'bad  models/e.cpp           #include <sentencepiece_processor.h>'
+  'ok   tools/bench_run.cpp    #include <benchmark/benchmark.h>'
+  'bad  tools/bench_rows.cpp   #include <benchmark/benchmark.h>'
   'ok   core/k.cpp             // #include <fmt/format.h>'
 )
 

@@ -310,8 +310,8 @@ std::vector<Setting> settings_of(TrainConfig& config) {
       {.name = "profile-trace",
        .section = "run",
        .value = &run.profile_trace,
-       .help = "--profile, and each op's begin and end to this file, for chrome://tracing or "
-               "ui.perfetto.dev; none: no file",
+       .help = "FILE: as --profile, and write each scope's begin and end there, for "
+               "ui.perfetto.dev or chrome://tracing; none: no file",
        .also = {"trace", "chrome-trace"}},
   };
 }

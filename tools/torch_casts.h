@@ -16,7 +16,7 @@ struct TorchCasts {
 };
 std::span<const TorchCasts> torch_casts();
 
-/// The row's cast under the policy `torch`. @throws Error where ops.def has no such row.
+/// The row of ops.def that entry.row names. @throws Error where there is none.
 const OpRow& row_of(const TorchCasts& entry);
 
 }  // namespace minim
