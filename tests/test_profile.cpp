@@ -1,5 +1,8 @@
 #include <doctest/doctest.h>
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <xmmintrin.h>
 
 #include <atomic>
@@ -313,4 +316,33 @@ TEST_CASE("a trace that cannot be written is said before the training") {
     run_training({c, {}}, out);
     CHECK(std::filesystem::exists(temp.path / "run" / "trace.json"));
   }
+}
+
+TEST_CASE("a trace that is lost at the end does not fail the run that is done") {
+  TrainConfig c = small();
+  const test::TempDir temp;
+  c.run.profile_trace = (temp.path / "pipe").string();
+  c.run.out = (temp.path / "run").string();
+  REQUIRE(::mkfifo(c.run.profile_trace.c_str(), 0600) == 0);
+  std::thread reader([&] { std::ifstream(c.run.profile_trace).close(); });  // opens it and goes
+  std::ostringstream out;
+  CHECK_NOTHROW(run_training({c, {}}, out));
+  ::close(::open(c.run.profile_trace.c_str(), O_RDWR | O_NONBLOCK));  // lets go of a late reader
+  reader.join();
+  CHECK(out.str().find("(profile-trace) cannot be written; the run goes on") != std::string::npos);
+  CHECK(std::filesystem::exists(temp.path / "run" / "summary.json"));
+}
+
+TEST_CASE("a resumed run with no step left has no profile to show") {
+  TrainConfig c = small();
+  const test::TempDir temp;
+  c.run.out = (temp.path / "run").string();
+  std::ostringstream out;
+  run_training({c, {}}, out);
+  c.resume = c.run.out;
+  c.run.out = (temp.path / "again").string();
+  c.run.profile = true;
+  run_training({c, {}}, out);
+  CHECK(std::filesystem::exists(temp.path / "again" / "summary.json"));
+  CHECK(out.str().find("the time of") == std::string::npos);
 }
