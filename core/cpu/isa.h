@@ -41,6 +41,8 @@ struct PairKernels {
                    int64_t c_stride, bool add);
   void (*multiply_widened)(int64_t m, int64_t n, int64_t k, const uint32_t* a, const uint32_t* b,
                            float* c, int64_t c_stride, bool add);
+  /// IsaKernels::narrow_bf16 by the instruction for it.
+  void (*narrow_bf16)(const float* from, uint16_t* to, int64_t n);
 };
 
 /// What attention does with a tile of scores, rows `stride` apart; A is float or double. Of row i

@@ -82,10 +82,27 @@ uint32_t pack(const uint16_t* from, int64_t stride, int64_t k_stride, int64_t n,
   return least_magnitude(panels, (n + width - 1) / width * width * pairs);
 }
 
+/// By vcvtneps2bf16, which takes subnormals for 0: those go by whole numbers.
+void narrow_bf16(const float* from, uint16_t* to, int64_t n) {
+  constexpr int kSubnormal = 0x20;
+  for (; n > 0; n -= 16, from += 16, to += 16) {
+    const __mmask16 here = n >= 16 ? 0xffff : __mmask16((1u << n) - 1);
+    const __m512 x = _mm512_maskz_loadu_ps(here, from);
+    __m256i y = __m256i(_mm512_cvtneps_pbh(x));
+    if (const __mmask16 subnormal = _mm512_fpclass_ps_mask(x, kSubnormal)) {
+      const auto u = __builtin_bit_cast(Vector<uint32_t>, x);
+      const auto rounded =
+          __builtin_convertvector((u + 0x7fff + (u >> 16 & 1)) >> 16, VectorOf<uint16_t, 32>::type);
+      y = _mm256_mask_blend_epi16(subnormal, y, __builtin_bit_cast(__m256i, rounded));
+    }
+    _mm256_mask_storeu_epi16(to, here, y);
+  }
+}
+
 }  // namespace
 
 extern const PairKernels kernels_v4_bf16;
 constinit const PairKernels kernels_v4_bf16 = {pack, multiply<float, DotPairs, uint32_t>,
-                                               multiply<float, WidenPairs, uint32_t>};
+                                               multiply<float, WidenPairs, uint32_t>, narrow_bf16};
 
 }  // namespace minim
