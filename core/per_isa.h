@@ -4,9 +4,10 @@
 #pragma once
 #include <concepts>
 
-#include "minim/core/cpu/isa.h"
-
 namespace minim {
+
+/// isa().level of core/cpu/isa.h, which few files need to see.
+int isa_level();
 
 // GCC inlines a baseline function into one with more features, but not into one of another
 // architecture: so features are listed. Everything is inlined (flatten), so nothing that is
@@ -29,7 +30,7 @@ template <class A, class Loop, class... Args>
 void per_isa(Args... args) {
 #if defined(__x86_64__) && !defined(__CUDACC__)
   if constexpr (std::same_as<A, float>) {
-    switch (isa().level) {
+    switch (isa_level()) {
       case 1:
         return loop_v3<Loop, Args...>(args...);
       case 2:

@@ -10,6 +10,7 @@
 #include "minim/core/convert.h"
 #include "minim/core/gemm.h"
 #include "minim/core/parallel.h"
+#include "minim/core/probe.h"
 
 using namespace minim;
 
@@ -248,6 +249,22 @@ TEST_CASE("a product of bf16 operands has the bits of the same one in f32, with 
                  name_of(out));
             CHECK(wrong == 0);
           }
+}
+
+TEST_CASE("a product whose roundings are counted has the bits of one that rounds in registers") {
+  for (DType d : {DType::f16, DType::bf16})
+    for (auto [m, n, k] : {Shape{29, 45, 19}, Shape{100, 300, 40}, Shape{3, 64, 2100}}) {
+      Matrix a(d, m, k, Layout::row_major, 1), b(d, k, n, Layout::col_major, 2),
+          c(d, m, n, Layout::row_major, 3), bias(DType::f32, 1, n, Layout::row_major, 4);
+      GemmArgs g = product(a, b, c);
+      g.bias = bias.bytes.data();
+      gemm(g);
+      const auto in_registers = c.bytes;
+      Probe probe;
+      ProbeScope counting(&probe);
+      gemm(g);
+      CHECK(c.bytes == in_registers);
+    }
 }
 
 TEST_CASE("a batch gives the bits of its products one by one") {

@@ -108,7 +108,7 @@ TEST_CASE("every ISA this CPU has multiplies whole numbers to the same bits, in 
       for (int64_t e = 0; e < k * n; ++e) b[size_t(e)] = A(e % 5 - 2);
       g.pack(a.data(), k, 1, m, k, g.rows, packed_a.data());
       g.pack(b.data(), 1, n, n, k, g.cols, packed_b.data());
-      g.multiply(m, n, k, packed_a.data(), packed_b.data(), c.data(), n, true);
+      g.multiply(m, n, k, packed_a.data(), packed_b.data(), {c.data(), n, true});
       int wrong = 0;
       for (int64_t r = 0; r < m; ++r)
         for (int64_t j = 0; j < n; ++j) {

@@ -13,10 +13,11 @@ template <class A>
 void multiply_strided(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_row, int64_t a_k,
                       const A* b, int64_t b_row, A* c, int64_t c_row, bool add) {
   const StridedSteps by{a_row, a_k, b_row};
+  const Stored<A> to{c, c_row, add};
   for (int64_t j = 0; j < n; j += kTileCols<A>)
     for (int64_t i = 0; i < m; i += kTileRows)
       tile_of<A, MultiplyAdd>(m - i < kTileRows ? m - i : kTileRows, by, k, a + i * a_row, b + j,
-                              c + i * c_row + j, c_row, add);
+                              to, i, j);
 }
 
 /// math::exp for what softmax needs: x of at most about 1; 0 where the result would be subnormal.

@@ -8,6 +8,7 @@
 #include "minim/core/convert.h"
 #include "minim/core/cpu/isa.h"
 #include "minim/core/parallel.h"
+#include "minim/core/probe.h"
 
 namespace minim {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 constexpr int64_t kRowBlock = 96;      // rows of a task: a multiple of every ISA's tile
 constexpr int64_t kDepth = 1024;       // of k in one pass; 96 of such rows stay in L2
 constexpr int64_t kColBlock = 1024;    // columns of b packed at a time, at most
-constexpr int64_t kStrip = 128;        // columns of a task at a time
+constexpr int64_t kStrip = 256;        // columns of a task at a time
 constexpr int64_t kPackedB = 1 << 20;  // elements of b packed at a time, about
 constexpr int64_t kRun = 128;          // elements loaded at a time
 constexpr int64_t kMaxWidth = 32;      // of a panel, over all ISAs
@@ -48,6 +49,7 @@ struct Wide {
   using Sum = A;
   using Element = A;
   static constexpr int64_t kPer = 1;
+  static bool rounds_to(DType d) { return std::is_same_v<A, float> && is_half(d); }
   const GemmKernels<A>& kernels;
 
   int64_t rows() const { return kernels.rows; }
@@ -73,9 +75,9 @@ struct Wide {
     return kNoneIsSmall;
   }
 
-  void multiply(int64_t m, int64_t n, int64_t k, const A* a, const A* b, A* c, int64_t c_stride,
-                bool add, bool /*small*/) const {
-    kernels.multiply(m, n, k, a, b, c, c_stride, add);
+  void multiply(int64_t m, int64_t n, int64_t k, const A* a, const A* b, const Stored<A>& to,
+                bool /*small*/) const {
+    kernels.multiply(m, n, k, a, b, to);
   }
 
  private:
@@ -100,6 +102,7 @@ struct Paired {
   using Sum = float;
   using Element = uint32_t;
   static constexpr int64_t kPer = 2;
+  static bool rounds_to(DType d) { return d == DType::bf16; }
 
   int64_t rows() const { return isa().f32.rows; }
   int64_t cols() const { return isa().f32.cols; }
@@ -108,10 +111,10 @@ struct Paired {
     return isa().pairs->pack(static_cast<const uint16_t*>(from.at(first, k0)), from.stride,
                              from.k_stride, n, depth, width, panels);
   }
-  void multiply(int64_t m, int64_t n, int64_t k, const uint32_t* a, const uint32_t* b, float* c,
-                int64_t c_stride, bool add, bool small) const {
+  void multiply(int64_t m, int64_t n, int64_t k, const uint32_t* a, const uint32_t* b,
+                const Stored<float>& to, bool small) const {
     const PairKernels& kernels = *isa().pairs;
-    (small ? kernels.multiply_widened : kernels.multiply)(m, n, k, a, b, c, c_stride, add);
+    (small ? kernels.multiply_widened : kernels.multiply)(m, n, k, a, b, to);
   }
 };
 
@@ -139,9 +142,14 @@ class Product {
     depth_ = round_up(ceil_div(k, ceil_div(k, kDepth)), Way::kPer);
     block_cols_ = std::clamp(kPackedB / k, kColBlock / 4, kColBlock);
     block_cols_ = std::min(round_up(block_cols_, way.cols()), round_up(g.n, way.cols()));
+    apart_ = g.accumulate || g.alpha != 1 ||
+             (g.c_dtype != dtype_for<A>() &&
+              (!Way::rounds_to(g.c_dtype) || depth_ < g.k || Probe::current()));
   }
 
-  void run() const {
+  void run() {
+    Scratch<A> bias(g_.bias ? size_t(g_.n) : 0);
+    if (g_.bias) bias_ = load_run(g_.bias, g_.bias_dtype, 1, g_.n, bias.data());
     Scratch<Element> packed(size_t(elements(g_.k) * block_cols_));
     for (int64_t j = 0; j < g_.n; j += block_cols_) {
       int64_t cols = std::min(block_cols_, g_.n - j);
@@ -187,9 +195,8 @@ class Product {
         [&](int64_t begin, int64_t end) {
           Scratch<Element> rows(size_t(kRowBlock * elements(depth_)));
           Scratch<A> sums(
-              sums_apart()
-                  ? size_t(kRowBlock * (depth_ < g_.k ? round_up(block_cols_, kStrip) : kStrip))
-                  : 0);
+              apart_ ? size_t(kRowBlock * (depth_ < g_.k ? round_up(block_cols_, kStrip) : kStrip))
+                     : 0);
           for (int64_t t = begin; t < end; ++t) {
             int64_t i = t / col_tasks * kRowBlock, j = t % col_tasks * task_cols;
             Rectangle r{i, std::min(kRowBlock, g_.m - i), j0 + j, std::min(task_cols, cols - j)};
@@ -213,33 +220,38 @@ class Product {
       small = small || may_be_subnormal(least_a, least_b);
       for (int64_t s = 0; s < r.cols; s += kStrip) {
         const Rectangle strip{r.i, r.rows, r.j + s, std::min(kStrip, r.cols - s)};
-        A* to = sums + (depth_ < g_.k ? s * kRowBlock : 0);
-        if (!sums_apart()) to = static_cast<A*>(g_.c) + strip.i * g_.c_row_stride + strip.j;
-        const int64_t stride = sums_apart() ? kStrip : g_.c_row_stride;
+        const bool last = k + depth >= g_.k;
+        Stored<A> to = place(strip);
+        if (apart_)
+          to = {sums + (depth_ < g_.k ? s * kRowBlock : 0), kStrip, false};
+        else if (last && g_.bias)
+          to.bias = bias_ + strip.j;
+        to.add = k > 0;
         way_.multiply(strip.rows, strip.cols, deep, rows,
-                      packed + elements(k) * block_cols_ + (j + s) * deep, to, stride, k > 0,
-                      small);
-        if (k + depth >= g_.k && (sums_apart() || g_.bias || g_.alpha != 1))
-          finish(strip, to, stride);
+                      packed + elements(k) * block_cols_ + (j + s) * deep, to, small);
+        if (apart_ && last) finish(strip, static_cast<A*>(to.c));
       }
     }
   }
 
-  bool sums_apart() const { return g_.accumulate || dtype_for<A>() != g_.c_dtype; }
+  /// c from the rectangle's first element on.
+  Stored<A> place(const Rectangle& r) const {
+    return {advance(g_.c, g_.c_dtype, r.i * g_.c_row_stride + r.j), g_.c_row_stride, false,
+            g_.c_dtype == DType::f16    ? Stored<A>::f16
+            : g_.c_dtype == DType::bf16 ? Stored<A>::bf16
+                                        : Stored<A>::sums};
+  }
 
-  void finish(const Rectangle& r, A* sums, int64_t stride) const {
+  void finish(const Rectangle& r, A* sums) const {
     const A alpha = A(g_.alpha);
-    A bias_buffer[kStrip], c_buffer[kStrip];
-    const A* bias = g_.bias ? load_run(advance(g_.bias, g_.bias_dtype, r.j), g_.bias_dtype, 1,
-                                       r.cols, bias_buffer)
-                            : nullptr;
+    A c_buffer[kStrip];
     for (int64_t i = 0; i < r.rows; ++i) {
-      A* x = sums + i * stride;
+      A* x = sums + i * kStrip;
       void* c = advance(g_.c, g_.c_dtype, (r.i + i) * g_.c_row_stride + r.j);
       if (alpha != A(1))
         for (int64_t j = 0; j < r.cols; ++j) x[j] *= alpha;
-      if (bias)
-        for (int64_t j = 0; j < r.cols; ++j) x[j] += bias[j];
+      if (g_.bias)
+        for (int64_t j = 0; j < r.cols; ++j) x[j] += bias_[r.j + j];
       if (g_.accumulate) {
         const A* old = load_run(c, g_.c_dtype, 1, r.cols, c_buffer);
         for (int64_t j = 0; j < r.cols; ++j) x[j] += old[j];
@@ -251,7 +263,9 @@ class Product {
   const GemmArgs& g_;
   Way way_;
   Lines a_, b_;
+  const A* bias_ = nullptr;
   int64_t depth_, block_cols_;
+  bool apart_;  ///< sums are kept beside c and stored from there
 };
 
 void check(const GemmArgs& g) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "minim/core/error.h"
+#include "minim/core/per_isa.h"
 
 namespace minim {
 
@@ -67,11 +68,11 @@ bool pairs_pay() {
   for (int64_t i = 0; i < kRounds; ++i) {
     by_one = std::min(by_one, seconds([&] {
                         kernels_v4.f32.multiply(rows, cols, kDepth, a.data(), b.data(),
-                                                single.data(), cols, false);
+                                                {single.data(), cols, false});
                       }));
     by_two = std::min(by_two, seconds([&] {
                         kernels_v4_bf16.multiply(rows, cols, kDepth / 2, pairs_a.data(),
-                                                 pairs_b.data(), paired.data(), cols, false);
+                                                 pairs_b.data(), {paired.data(), cols, false});
                       }));
   }
   return by_two < 0.9 * by_one && single == paired;
@@ -97,5 +98,7 @@ const IsaKernels& isa() {
   static const IsaKernels& chosen = choose();
   return chosen;
 }
+
+int isa_level() { return isa().level; }
 
 }  // namespace minim

@@ -6,6 +6,17 @@
 
 namespace minim {
 
+/// Where the sums of a product go; A is float or double. Rows of c are `stride` elements apart.
+template <class A>
+struct Stored {
+  enum As { sums, f16, bf16 };
+  void* c;
+  int64_t stride;
+  bool add;                 ///< onto the sums that c holds
+  As as = sums;             ///< f16 and bf16: rounded once
+  const A* bias = nullptr;  ///< null, or what is added to each row when its sums are complete
+};
+
 /// The part of a matrix product that depends on the vector width; A is float or double. An operand
 /// is packed as panels of `rows` rows (left) or `cols` columns (right); a panel holds its lines
 /// interleaved: panel[k * width + line].
@@ -20,10 +31,9 @@ struct GemmKernels {
   /// `from`, into panels of width lines, rows or cols. One of the strides is 1.
   void (*pack)(const A* from, int64_t stride, int64_t k_stride, int64_t n, int64_t depth,
                int64_t width, A* panels);
-  /// c = a b, or c += a b if `add`; every element of c is one chain of (fused, where there is fma)
-  /// multiply-adds in order of k. @param c m x n, rows c_stride apart
-  void (*multiply)(int64_t m, int64_t n, int64_t k, const A* a, const A* b, A* c, int64_t c_stride,
-                   bool add);
+  /// c = a b, m x n; every element of c is one chain of (fused, where there is fma) multiply-adds
+  /// in order of k.
+  void (*multiply)(int64_t m, int64_t n, int64_t k, const A* a, const A* b, const Stored<A>& to);
 };
 
 /// A product of bf16 operands summed in fp32 by vdpbf16ps, which multiplies two pairs at once. A
@@ -36,11 +46,11 @@ struct PairKernels {
   /// @returns the bits, without sign, of the smallest magnitude that is not 0; 2^16 if all are
   uint32_t (*pack)(const uint16_t* from, int64_t stride, int64_t k_stride, int64_t n, int64_t depth,
                    int64_t width, uint32_t* panels);
-  /// As GemmKernels::multiply; k counts pairs.
-  void (*multiply)(int64_t m, int64_t n, int64_t k, const uint32_t* a, const uint32_t* b, float* c,
-                   int64_t c_stride, bool add);
+  /// As GemmKernels::multiply, but not stored as f16; k counts pairs.
+  void (*multiply)(int64_t m, int64_t n, int64_t k, const uint32_t* a, const uint32_t* b,
+                   const Stored<float>& to);
   void (*multiply_widened)(int64_t m, int64_t n, int64_t k, const uint32_t* a, const uint32_t* b,
-                           float* c, int64_t c_stride, bool add);
+                           const Stored<float>& to);
   /// IsaKernels::narrow_bf16 by the instruction for it.
   void (*narrow_bf16)(const float* from, uint16_t* to, int64_t n);
 };

@@ -69,6 +69,10 @@ void narrow_bf16(const float* from, uint16_t* to, int64_t n) {
   }
 }
 
+void MultiplyAdd::narrow(Stored<float>::As as, const float* from, uint16_t* to, int64_t n) {
+  as == Stored<float>::f16 ? narrow_f16(from, to, n) : narrow_bf16(from, to, n);
+}
+
 /// How an operand in 16 bits is stored.
 struct F16 {
   uint16_t bits;

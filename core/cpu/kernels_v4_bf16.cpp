@@ -8,13 +8,33 @@
 namespace minim {
 namespace {
 
+/// By vcvtneps2bf16, which takes subnormals for 0: those go by whole numbers.
+void narrow_bf16(const float* from, uint16_t* to, int64_t n) {
+  constexpr int kSubnormal = 0x20;
+  for (; n > 0; n -= 16, from += 16, to += 16) {
+    const __mmask16 here = n >= 16 ? 0xffff : __mmask16((1u << n) - 1);
+    const __m512 x = _mm512_maskz_loadu_ps(here, from);
+    __m256i y = __m256i(_mm512_cvtneps_pbh(x));
+    if (const __mmask16 subnormal = _mm512_fpclass_ps_mask(x, kSubnormal)) {
+      const auto u = __builtin_bit_cast(Vector<uint32_t>, x);
+      const auto rounded =
+          __builtin_convertvector((u + 0x7fff + (u >> 16 & 1)) >> 16, VectorOf<uint16_t, 32>::type);
+      y = _mm256_mask_blend_epi16(subnormal, y, __builtin_bit_cast(__m256i, rounded));
+    }
+    _mm256_mask_storeu_epi16(to, here, y);
+  }
+}
+
 /// The instruction: fma of the high halves, then of the low ones, each rounded to nearest.
 struct DotPairs {
+  static void narrow(Stored<float>::As, const float* from, uint16_t* to, int64_t n) {
+    narrow_bf16(from, to, n);
+  }
   static Vector<float> of(Vector<uint32_t> a, Vector<uint32_t> b, Vector<float> c) {
     return _mm512_dpbf16_ps(c, __builtin_bit_cast(__m512bh, a), __builtin_bit_cast(__m512bh, b));
   }
 };
-struct WidenPairs {
+struct WidenPairs : DotPairs {
   static Vector<float> widened(Vector<uint32_t> x) { return __builtin_bit_cast(Vector<float>, x); }
   static Vector<float> of(Vector<uint32_t> a, Vector<uint32_t> b, Vector<float> c) {
     constexpr uint32_t kHigh = 0xffff0000;
@@ -80,23 +100,6 @@ uint32_t pack(const uint16_t* from, int64_t stride, int64_t k_stride, int64_t n,
   else
     pack_from(Pairs<false>{from, k_stride, depth}, n, pairs, width, panels);
   return least_magnitude(panels, (n + width - 1) / width * width * pairs);
-}
-
-/// By vcvtneps2bf16, which takes subnormals for 0: those go by whole numbers.
-void narrow_bf16(const float* from, uint16_t* to, int64_t n) {
-  constexpr int kSubnormal = 0x20;
-  for (; n > 0; n -= 16, from += 16, to += 16) {
-    const __mmask16 here = n >= 16 ? 0xffff : __mmask16((1u << n) - 1);
-    const __m512 x = _mm512_maskz_loadu_ps(here, from);
-    __m256i y = __m256i(_mm512_cvtneps_pbh(x));
-    if (const __mmask16 subnormal = _mm512_fpclass_ps_mask(x, kSubnormal)) {
-      const auto u = __builtin_bit_cast(Vector<uint32_t>, x);
-      const auto rounded =
-          __builtin_convertvector((u + 0x7fff + (u >> 16 & 1)) >> 16, VectorOf<uint16_t, 32>::type);
-      y = _mm256_mask_blend_epi16(subnormal, y, __builtin_bit_cast(__m256i, rounded));
-    }
-    _mm256_mask_storeu_epi16(to, here, y);
-  }
 }
 
 }  // namespace

@@ -32,8 +32,10 @@ constexpr int64_t kLanes = kVectorBytes / int64_t(sizeof(A));
 template <class A>
 constexpr int64_t kTileCols = kTileVectors* kLanes<A>;
 
-/// How a tile multiplies and adds: a vector of panel elements each from a and b, onto the sums.
+/// How a tile multiplies and adds: a vector of panel elements each from a and b, onto the sums; and
+/// how n sums are rounded.
 struct MultiplyAdd {
+  static void narrow(Stored<float>::As as, const float* from, uint16_t* to, int64_t n);
   template <class V>
   static V of(V a, V b, V c) {
 #if defined(__AVX512F__)
@@ -66,18 +68,29 @@ struct PanelSteps {
   static constexpr int64_t a_row = 1, a_k = kTileRows, b_k = kTileCols<A>;
 };
 
-/// R rows of kTileCols columns of c. @tparam P an element of a panel, as large as A
+/// n sums of a row, as they are or rounded. @param at where in c
+template <class Mac, class A>
+void store_row(const Stored<A>& to, int64_t at, const A* sums, int64_t n) {
+  if constexpr (sizeof(A) == sizeof(float))
+    if (to.as != to.sums) return Mac::narrow(to.as, sums, static_cast<uint16_t*>(to.c) + at, n);
+  for (int64_t j = 0; j < n; ++j) (static_cast<A*>(to.c) + at)[j] = sums[j];
+}
+
+/// R rows of kTileCols columns of c, from (i, j) on. @tparam P an element of a panel, as large as A
 template <class A, int64_t R, class Mac, class Steps, class P>
-void tile(Steps by, int64_t k, const P* a, const P* b, A* c, int64_t c_stride, bool add) {
+void tile(Steps by, int64_t k, const P* a, const P* b, const Stored<A>& to, int64_t i0, int64_t j) {
   using V = VectorOf<A>;
+  constexpr int64_t kL = kLanes<A>;
+  const int64_t at = i0 * to.stride + j;
   Vector<A> sum[R][kTileVectors];
 #pragma GCC unroll 16
   for (int64_t i = 0; i < R; ++i)
 #pragma GCC unroll 2
     for (int64_t v = 0; v < kTileVectors; ++v)
-      sum[i][v] = add ? V::load(c + i * c_stride + v * kLanes<A>) : Vector<A>{};
+      sum[i][v] =
+          to.add ? V::load(static_cast<const A*>(to.c) + at + i * to.stride + v * kL) : Vector<A>{};
   for (int64_t n = 0; n < k; ++n, a += by.a_k, b += by.b_k) {
-    Vector<P> b0 = VectorOf<P>::load(b), b1 = VectorOf<P>::load(b + kLanes<P>);
+    Vector<P> b0 = VectorOf<P>::load(b), b1 = VectorOf<P>::load(b + kL);
 #pragma GCC unroll 16
     for (int64_t i = 0; i < R; ++i) {
       const Vector<P> x = broadcast(a[i * by.a_row]);
@@ -85,45 +98,57 @@ void tile(Steps by, int64_t k, const P* a, const P* b, A* c, int64_t c_stride, b
       sum[i][1] = Mac::of(x, b1, sum[i][1]);
     }
   }
+  if (to.bias)
 #pragma GCC unroll 16
-  for (int64_t i = 0; i < R; ++i)
+    for (int64_t i = 0; i < R; ++i)
+#pragma GCC unroll 2
+      for (int64_t v = 0; v < kTileVectors; ++v) sum[i][v] += V::load(to.bias + j + v * kL);
+#pragma GCC unroll 16
+  for (int64_t i = 0; i < R; ++i) {
+    alignas(kVectorBytes) A row[kTileCols<A>];
 #pragma GCC unroll 2
     for (int64_t v = 0; v < kTileVectors; ++v)
-      V::store(c + i * c_stride + v * kLanes<A>, sum[i][v]);
+      V::store(
+          to.as == to.sums ? static_cast<A*>(to.c) + at + i * to.stride + v * kL : row + v * kL,
+          sum[i][v]);
+    if (to.as != to.sums) store_row<Mac>(to, at + i * to.stride, row, kTileCols<A>);
+  }
 }
 
 template <class A, class Mac, int64_t R = kTileRows, class Steps, class P>
-void tile_of(int64_t rows, Steps by, int64_t k, const P* a, const P* b, A* c, int64_t c_stride,
-             bool add) {
+void tile_of(int64_t rows, Steps by, int64_t k, const P* a, const P* b, const Stored<A>& to,
+             int64_t i, int64_t j) {
   if constexpr (R > 1)
-    if (rows != R) return tile_of<A, Mac, R - 1>(rows, by, k, a, b, c, c_stride, add);
-  tile<A, R, Mac>(by, k, a, b, c, c_stride, add);
+    if (rows != R) return tile_of<A, Mac, R - 1>(rows, by, k, a, b, to, i, j);
+  tile<A, R, Mac>(by, k, a, b, to, i, j);
 }
 
 /// A tile that reaches past the last column is computed beside c.
 template <class A, class Mac, class P>
-void narrow_tile(int64_t rows, int64_t cols, int64_t k, const P* a, const P* b, A* c,
-                 int64_t c_stride, bool add) {
+void narrow_tile(int64_t rows, int64_t cols, int64_t k, const P* a, const P* b, const Stored<A>& to,
+                 int64_t i0, int64_t j0) {
   A beside[kTileRows * kTileCols<A>] = {};
-  for (int64_t i = 0; add && i < rows; ++i)
-    for (int64_t j = 0; j < cols; ++j) beside[i * kTileCols<A> + j] = c[i * c_stride + j];
-  tile_of<A, Mac>(rows, PanelSteps<A>{}, k, a, b, beside, kTileCols<A>, add);
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < cols; ++j) c[i * c_stride + j] = beside[i * kTileCols<A> + j];
+  const Stored<A> there{beside, kTileCols<A>, to.add};
+  const int64_t at = i0 * to.stride + j0;
+  for (int64_t i = 0; to.add && i < rows; ++i)
+    for (int64_t j = 0; j < cols; ++j)
+      beside[i * there.stride + j] = static_cast<const A*>(to.c)[at + i * to.stride + j];
+  tile_of<A, Mac>(rows, PanelSteps<A>{}, k, a, b, there, 0, 0);
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; to.bias && j < cols; ++j) beside[i * there.stride + j] += to.bias[j0 + j];
+    store_row<Mac>(to, at + i * to.stride, beside + i * there.stride, cols);
+  }
 }
 
 template <class A, class Mac, class P>
-void multiply(int64_t m, int64_t n, int64_t k, const P* a, const P* b, A* c, int64_t c_stride,
-              bool add) {
+void multiply(int64_t m, int64_t n, int64_t k, const P* a, const P* b, const Stored<A>& to) {
   for (int64_t j = 0; j < n; j += kTileCols<A>)
     for (int64_t i = 0; i < m; i += kTileRows) {
       int64_t rows = m - i < kTileRows ? m - i : kTileRows;
       if (n - j >= kTileCols<A>)
-        tile_of<A, Mac>(rows, PanelSteps<A>{}, k, a + i * k, b + j * k, c + i * c_stride + j,
-                        c_stride, add);
+        tile_of<A, Mac>(rows, PanelSteps<A>{}, k, a + i * k, b + j * k, to, i, j);
       else
-        narrow_tile<A, Mac>(rows, n - j, k, a + i * k, b + j * k, c + i * c_stride + j, c_stride,
-                            add);
+        narrow_tile<A, Mac>(rows, n - j, k, a + i * k, b + j * k, to, i, j);
     }
 }
 
