@@ -281,7 +281,8 @@ struct RowwiseRun {
         for (Index i = 0; i < kLanes * rows.n; ++i) total[i] += total[block * kLanes * rows.n + i];
       for (Index half = kLanes / 2; half > 0; half /= 2)
         for (Index i = 0; i < half * rows.n; ++i) total[i] += total[half * rows.n + i];
-      store_run(args.grad_in[k].data, args.grad_in[k].dtype, 1, rows.n, total);
+      const Arg& to = args.grad_in[k];
+      store_run(to.data, to.dtype, to.shape.rank() == 1 ? to.strides[0] : 1, rows.n, total);
     }
   }
 };
