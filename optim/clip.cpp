@@ -27,12 +27,22 @@ double power_sum(Index n, double p, X x) {
 }
 template <class A>
 struct SumOfSquares {
-  static void run(const A* g, Index n, double* sum) {
-    *sum = sum16<double>(n, [=](Index i) { return double(g[i]) * double(g[i]); });
+  static void run(const A* g, Index n, A factor, double* sum) {
+    *sum = sum16<double>(n, [=](Index i) {
+      const double x = g[i] * factor;
+      return x * x;
+    });
   }
 };
 
-double norm_of(std::span<const Tensor> gradients, double p) {
+std::vector<Tensor> unscaled_gradients(std::span<const Tensor> params, const char* what) {
+  amp::check_scale(params, 1, what);
+  return amp::dense_gradients(params);
+}
+
+}  // namespace
+
+double norm_of(std::span<const Tensor> gradients, double p, double factor) {
   std::vector<amp::Chunk> chunks = amp::chunks_of(gradients);
   if (chunks.empty()) return 0;
   std::vector<double> parts(chunks.size());
@@ -42,9 +52,9 @@ double norm_of(std::span<const Tensor> gradients, double p) {
       double& part = parts[size_t(k)];
       auto add = [&, from = from, n = to - from]<class A>(const A* g) {
         if (p == 2)
-          per_isa<A, SumOfSquares<A>>(g + from, n, &part);
+          per_isa<A, SumOfSquares<A>>(g + from, n, A(factor), &part);
         else
-          part = power_sum(n, p, [&](Index i) { return double(g[from + i]); });
+          part = power_sum(n, p, [&](Index i) { return double(g[from + i] * A(factor)); });
       };
       const void* data = gradients[t].data();
       gradients[t].dtype() == DType::f64 ? add(static_cast<const double*>(data))
@@ -57,13 +67,6 @@ double norm_of(std::span<const Tensor> gradients, double p) {
   double total = sum16<double>(n, part);
   return p == 2 ? std::sqrt(total) : p == 1 ? total : std::pow(total, 1 / p);
 }
-
-std::vector<Tensor> unscaled_gradients(std::span<const Tensor> params, const char* what) {
-  amp::check_scale(params, 1, what);
-  return amp::dense_gradients(params);
-}
-
-}  // namespace
 
 double grad_norm(std::span<const Tensor> params, double p) {
   if (!(p > 0)) fail("[grad_norm] p must be positive, not ", p);

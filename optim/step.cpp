@@ -7,6 +7,7 @@
 #include "minim/core/parallel.h"
 #include "minim/core/per_isa.h"
 #include "minim/core/random.h"
+#include "minim/optim/clip.h"
 #include "minim/optim/muon.h"
 #include "minim/optim/optimizer.h"
 
@@ -172,8 +173,13 @@ StepResult Optimizer::step(const StepRequest& request) {
   check_connected(rule_, params_, grads);
   amp::check_scale(params_, request.scale, "step");
   amp::Factors factors{amp::inverse_of(request.scale), request.clip};
-  amp::FirstBad bad = amp::first_nonfinite(grads, factors);
   StepResult result;
+  if (request.max_norm) {
+    result.norm = norm_of(grads, 2, factors.inverse_scale);
+    factors.clip = clip_coefficient(result.norm, *request.max_norm);
+  }
+  const bool seen = request.max_norm && std::isfinite(result.norm);  // then all are finite
+  const amp::FirstBad bad = seen ? amp::FirstBad{} : amp::first_nonfinite(grads, factors);
   result.kind = bad.kind;
   if (bad.kind != amp::Finite::yes) result.first_bad = amp::label(params_[bad.index], bad.index);
   result.found_inf = bad.kind != amp::Finite::yes;
