@@ -99,11 +99,12 @@ void GradScaler::unscale(Stepper& optimizer) {
     }
 }
 
-StepResult GradScaler::step(Stepper& optimizer, double clip) {
+StepResult GradScaler::step(Stepper& optimizer, double clip, std::optional<double> max_norm) {
   Stage& stage = stages_[&optimizer];
   if (config_.enabled && stage.stepped)
     fail("[GradScaler::step] step() came first; one step of each optimizer between two update()s");
-  StepRequest request{.scale = stage.unscaled_by ? 1 : state_.scale, .clip = clip};
+  StepRequest request{
+      .scale = stage.unscaled_by ? 1 : state_.scale, .clip = clip, .max_norm = max_norm};
   request.agree = [&](bool found) {
     found |= stage.bad != Finite::yes;
     return agree_ ? agree_(found) : found;

@@ -97,9 +97,10 @@ class GradScaler {
   /// @throws Error when they are unscaled or stepped already, or carry another scale.
   void unscale(Stepper& optimizer);
   /// Steps, unless a gradient is not finite: then nothing is changed. Unscales in the same pass
-  /// where unscale() was not called. @param clip what gradients are multiplied by after unscaling.
+  /// where unscale() was not called. @param clip what gradients are multiplied by after unscaling;
+  /// with max_norm they are clipped to that norm instead, and the result tells what it was.
   /// @throws Error when called twice since update(), or as the optimizer's step.
-  StepResult step(Stepper& optimizer, double clip = 1);
+  StepResult step(Stepper& optimizer, double clip = 1, std::optional<double> max_norm = {});
   /// Moves the scale, once for all optimizers; not where a loss was NaN before it was scaled, which
   /// no lower scale mends. Returns what a person should know of it.
   /// @throws Error without a step since the last update; when max_skips steps in a row were skipped

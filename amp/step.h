@@ -2,6 +2,7 @@
 // in fp32 and bf16; a scaler only adds the scale.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,14 @@ struct StepResult {
   Finite kind = Finite::yes;  ///< of the worst value of the first bad gradient
   std::string first_bad;      ///< the first parameter whose gradient is not finite
   double scale_before = 1, scale_after = 1;  ///< the loss scale of this step and of the next
+  double norm = 0;  ///< of all gradients, unscaled and not clipped, where max_norm was given
 };
 
 struct StepRequest {
   double scale = 1;  ///< the loss scale that the gradients carry and that the step divides them by
   double clip = 1;   ///< what they are multiplied by after that
+  /// In place of `clip`: they are clipped to this norm, which is found on the way.
+  std::optional<double> max_norm = {};
   /// Told whether a gradient is not finite; what it returns decides whether the step is skipped.
   std::function<bool(bool)> agree = {};
 };

@@ -10,6 +10,7 @@
 //   where it was not given; vjp(lane, attrs, x, y, g, d): d[k] is null where it is not wanted, g[k]
 //   where it is zero.
 #pragma once
+#include <bit>
 #include <memory>
 #include <vector>
 
@@ -58,6 +59,17 @@ struct Rows {
       if (!(mask >> i & 1)) at += r % shape[i] * strides[i], r /= shape[i];
     return at;
   }
+  /// From one row to the next, where that is always the same; else -1.
+  Index step(const Strides& strides) const {
+    Index step = -1, size = 1;
+    for (int i = shape.rank(); i-- > 0;) {
+      if (mask >> i & 1 || shape[i] == 1) continue;
+      if (size == 1) step = strides[i];
+      if (strides[i] != step * size) return -1;
+      size *= shape[i];
+    }
+    return size == 1 ? 0 : step;
+  }
   /// Calls f(offset, run, stride, first) for the runs of a row.
   template <class F>
   void runs(const Strides& strides, F f) const {
@@ -81,12 +93,14 @@ struct RowIo {
   const Arg* arg = nullptr;
   Along along = Along::row;
   A* buffer = nullptr;
-  Strides strides{};  ///< along::each: over the full shape, 0 on row axes
+  Strides strides{};    ///< along::each: over the full shape, 0 on row axes
+  Index step = -1;      ///< Rows::step
+  bool direct = false;  ///< a row is a dense run of A
 
   const A* load(const Rows& rows, Index r) const {
     if (!arg->defined) return nullptr;
     Index n = along == Along::each ? 1 : rows.n;
-    if (!arg->data) return load_run<A>(nullptr, arg->dtype, 1, n, buffer);
+    if (!arg->data) return buffer;
     if (along == Along::each) return load_run(at(rows, r), arg->dtype, 1, 1, buffer);
     if (along == Along::shared)  // one axis: a column of a matrix is one, too
       return load_run(arg->data, arg->dtype, arg->shape.rank() == 1 ? arg->strides[0] : 1, n,
@@ -102,16 +116,19 @@ struct RowIo {
     });
     return direct ? direct : buffer;
   }
-  A* target() const { return arg && arg->data ? buffer : nullptr; }
+  A* target(const Rows& rows, Index r) const {
+    if (!arg->data) return nullptr;
+    return direct ? reinterpret_cast<A*>(at(rows, r)) : buffer;
+  }
   void store(const Rows& rows, Index r) const {
-    if (!arg || !arg->data) return;
+    if (!arg->data || direct) return;
     if (along == Along::each) return store_run(at(rows, r), arg->dtype, 1, 1, buffer);
     rows.runs(strides, [&](Index offset, Index run, Index stride, Index first) {
       store_run(advance(at(rows, r), arg->dtype, offset), arg->dtype, stride, run, buffer + first);
     });
   }
   std::byte* at(const Rows& rows, Index r) const {
-    return advance(arg->data, arg->dtype, rows.offset(r, strides));
+    return advance(arg->data, arg->dtype, step >= 0 ? r * step : rows.offset(r, strides));
   }
 };
 
@@ -137,9 +154,13 @@ struct RowForward {
 };
 template <class Op, class A>
 struct RowBackward {
+  /// @param sum[k] where a shared operand's gradients add up
   static void run(Index n, const attrs_t<Op>* attrs, const A* const* x, const A* const* y,
-                  const A* const* g, A* const* d) {
+                  const A* const* g, A* const* d, A* const* sum) {
     Op::vjp(CpuLane{n}, *attrs, x, y, g, d);
+    for (size_t k = 0; k < Op::operands.size(); ++k)
+      if (Op::operands[k].along == Along::shared && sum[k])
+        for (Index j = 0; j < n; ++j) sum[k][j] += d[k][j];
   }
 };
 
@@ -156,15 +177,26 @@ struct RowwiseRun {
         rows(a.in[0].shape, Op::axes(a.attrs.template as<attrs_t<Op>>(), a.in[0].shape.rank())),
         attrs(a.attrs.template as<attrs_t<Op>>()) {}
 
+  /// What was not saved is filled with poison, once.
   RowIo<A> io(const Arg& arg, Along along, A* buffer) const {
-    return {&arg, along, buffer, arg.defined || arg.data ? over_rows(arg, along, rows) : Strides{}};
+    if (arg.defined && !arg.data)
+      std::copy_n(load_run<A>(nullptr, arg.dtype, 1, rows.n, buffer), rows.n, buffer);
+    RowIo<A> io{&arg, along, buffer};
+    if (!arg.defined && !arg.data) return io;
+    io.strides = over_rows(arg, along, rows);
+    io.step = rows.step(io.strides);
+    if (along == Along::row && arg.dtype == dtype_for<A>())
+      rows.runs(io.strides, [&](Index, Index run, Index stride, Index) {
+        io.direct = run == rows.n && stride == 1;
+      });
+    return io;
   }
-  /// Calls body(first row, last row, buffers) for chunks of rows; a buffer per operand, output and
-  /// gradient.
+  /// Calls body(first, last, buffers) for chunks of what there are `count` of, each `cost` numbers;
+  /// a buffer per operand, output and gradient.
   template <class F>
-  void over(size_t buffers, F body) const {
+  void over(Index count, Index cost, size_t buffers, F body) const {
     Index stride = (rows.n + 16) / 16 * 16;
-    parallel_for(rows.count, std::max<Index>(1, kGrain / std::max<Index>(1, rows.n)),
+    parallel_for(count, std::max<Index>(1, kGrain / std::max<Index>(1, cost)),
                  [&](Index b, Index e) {
                    Scratch<A> memory(buffers * size_t(stride));
                    std::vector<A*> buffer(buffers);
@@ -175,7 +207,7 @@ struct RowwiseRun {
   }
 
   void forward() const {
-    over(NI + NO, [&](Index begin, Index end, A** buffer) {
+    over(rows.count, rows.n, NI + NO, [&](Index begin, Index end, A** buffer) {
       RowIo<A> in[NI], out[NO];
       for (size_t k = 0; k < NI; ++k) in[k] = io(args.in[k], Op::operands[k].along, buffer[k]);
       for (size_t k = 0; k < NO; ++k) out[k] = io(args.out[k], Op::outputs[k], buffer[NI + k]);
@@ -183,7 +215,7 @@ struct RowwiseRun {
         const A* x[NI];
         A* y[NO];
         for (size_t k = 0; k < NI; ++k) x[k] = in[k].load(rows, r);
-        for (size_t k = 0; k < NO; ++k) y[k] = out[k].target();
+        for (size_t k = 0; k < NO; ++k) y[k] = out[k].target(rows, r);
         per_isa<A, RowForward<Op, A>>(rows.n, &attrs, static_cast<const A* const*>(x),
                                       static_cast<A* const*>(y));
         for (size_t k = 0; k < NO; ++k) out[k].store(rows, r);
@@ -192,40 +224,66 @@ struct RowwiseRun {
   }
 
   void backward() const {
-    // What a shared operand gets from each row is summed over the rows at the end, in A.
-    std::unique_ptr<Scratch<A>> full[NI];
-    Arg target[NI];
+    // What a shared operand gets is summed over the rows in the order of core/sum.h: every lane of
+    // every block has a sum of its own, and the rows that are added to neighbouring ones are a unit
+    // of work, of as many as leave a unit for each thread: memory is best read in order.
+    const Index blocks = std::max<Index>(1, (rows.count + kSumBlock - 1) / kSumBlock);
+    const Index together =
+        Index(std::bit_floor(size_t(std::clamp<Index>(blocks * kLanes / threads(), 1, kLanes))));
+    const Index units = kLanes / together;
+    std::unique_ptr<Scratch<A>> sums[NI];
+    bool by_unit = false;
     for (size_t k = 0; k < NI; ++k) {
-      target[k] = args.grad_in[k];
-      if (!target[k].data || Op::operands[k].along != Along::shared) continue;
-      full[k] = std::make_unique<Scratch<A>>(size_t(rows.count * rows.n));
+      if (!args.grad_in[k].data || Op::operands[k].along != Along::shared) continue;
+      sums[k] = std::make_unique<Scratch<A>>(size_t(blocks * kLanes * rows.n));
+      std::fill_n(sums[k]->data(), blocks * kLanes * rows.n, A(0));
+      by_unit = true;
     }
-    over(2 * NI + 2 * NO, [&](Index begin, Index end, A** buffer) {
+    auto chunk = [&](Index begin, Index end, A** buffer) {
       RowIo<A> in[NI], out[NO], g[NO], d[NI];
       for (size_t k = 0; k < NI; ++k) in[k] = io(args.in[k], Op::operands[k].along, buffer[k]);
       for (size_t k = 0; k < NO; ++k) out[k] = io(args.out[k], Op::outputs[k], buffer[NI + k]);
       for (size_t k = 0; k < NO; ++k)
         g[k] = io(args.grad_out[k], Op::outputs[k], buffer[NI + NO + k]);
       for (size_t k = 0; k < NI; ++k)
-        d[k] = io(target[k], Op::operands[k].along, buffer[NI + 2 * NO + k]);
-      for (Index r = begin; r < end; ++r) {
+        d[k] = io(args.grad_in[k], Op::operands[k].along, buffer[NI + 2 * NO + k]);
+      auto row = [&](Index r) {
         const A *x[NI], *y[NO], *gy[NO];
-        A* dx[NI];
+        A *dx[NI], *sum[NI];
         for (size_t k = 0; k < NI; ++k) x[k] = in[k].load(rows, r);
+        for (size_t k = 0; k < NI; ++k)
+          sum[k] =
+              sums[k] ? sums[k]->data() + (r / kSumBlock * kLanes + r % kLanes) * rows.n : nullptr;
         for (size_t k = 0; k < NO; ++k) y[k] = out[k].load(rows, r);
         for (size_t k = 0; k < NO; ++k)
           gy[k] = args.grad_out[k].data ? g[k].load(rows, r) : nullptr;
+        for (size_t k = 0; k < NI; ++k) dx[k] = d[k].target(rows, r);
+        per_isa<A, RowBackward<Op, A>>(rows.n, &attrs, static_cast<const A* const*>(x),
+                                       static_cast<const A* const*>(y),
+                                       static_cast<const A* const*>(gy), static_cast<A* const*>(dx),
+                                       static_cast<A* const*>(sum));
         for (size_t k = 0; k < NI; ++k)
-          dx[k] = full[k] ? full[k]->data() + r * rows.n : d[k].target();
-        per_isa<A, RowBackward<Op, A>>(
-            rows.n, &attrs, static_cast<const A* const*>(x), static_cast<const A* const*>(y),
-            static_cast<const A* const*>(gy), static_cast<A* const*>(dx));
-        for (size_t k = 0; k < NI; ++k)
-          if (!full[k]) d[k].store(rows, r);
+          if (!sums[k]) d[k].store(rows, r);
+      };
+      for (Index at = begin; at < end; ++at) {
+        const Index block = at / units * kSumBlock, last = std::min(rows.count, block + kSumBlock);
+        if (!by_unit) row(at);
+        for (Index r = block + at % units * together; by_unit && r < last; r += kLanes)
+          for (Index i = r; i < std::min(last, r + together); ++i) row(i);
       }
-    });
-    for (size_t k = 0; k < NI; ++k)
-      if (full[k]) sum_to(full[k]->data(), {rows.count, rows.n}, args.grad_in[k]);
+    };
+    by_unit ? over(blocks * units, kGrain, 2 * NI + 2 * NO, chunk)
+            : over(rows.count, rows.n, 2 * NI + 2 * NO, chunk);
+    for (size_t k = 0; k < NI; ++k) {
+      if (!sums[k]) continue;
+      A* total = sums[k]->data();
+      for (Index block = 1; block < blocks; ++block)
+        for (Index i = 0; i < kLanes * rows.n; ++i) total[i] += total[block * kLanes * rows.n + i];
+      for (Index half = kLanes / 2; half > 0; half /= 2)
+        for (Index i = 0; i < half * rows.n; ++i) total[i] += total[half * rows.n + i];
+      const Arg& to = args.grad_in[k];
+      store_run(to.data, to.dtype, to.shape.rank() == 1 ? to.strides[0] : 1, rows.n, total);
+    }
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include "minim/amp/gradients.h"
 #include "minim/core/parallel.h"
+#include "minim/core/per_isa.h"
 #include "minim/core/sum.h"
 
 namespace minim::optim {
@@ -21,24 +22,43 @@ void check_limit(const char* what, double limit) {
 template <class X>
 double power_sum(Index n, double p, X x) {
   if (p == kInfinity) return max16<double>(n, [&](Index i) { return std::fabs(x(i)); });
-  if (p == 2) return sum16<double>(n, [&](Index i) { return x(i) * x(i); });
   if (p == 1) return sum16<double>(n, [&](Index i) { return std::fabs(x(i)); });
   return sum16<double>(n, [&](Index i) { return std::pow(std::fabs(x(i)), p); });
 }
+template <class A>
+struct SumOfSquares {
+  static void run(const A* g, Index n, A factor, double* sum) {
+    *sum = sum16<double>(n, [=](Index i) {
+      const double x = g[i] * factor;
+      return x * x;
+    });
+  }
+};
 
-double norm_of(std::span<const Tensor> gradients, double p) {
+std::vector<Tensor> unscaled_gradients(std::span<const Tensor> params, const char* what) {
+  amp::check_scale(params, 1, what);
+  return amp::dense_gradients(params);
+}
+
+}  // namespace
+
+double norm_of(std::span<const Tensor> gradients, double p, double factor) {
   std::vector<amp::Chunk> chunks = amp::chunks_of(gradients);
   if (chunks.empty()) return 0;
   std::vector<double> parts(chunks.size());
   parallel_for(Index(chunks.size()), 1, [&](Index begin, Index end) {
     for (Index k = begin; k < end; ++k) {
       const auto [t, from, to] = chunks[size_t(k)];
-      auto sum = [&, from = from, n = to - from](const auto* g) {
-        return power_sum(n, p, [&](Index i) { return double(g[from + i]); });
+      double& part = parts[size_t(k)];
+      auto add = [&, from = from, n = to - from]<class A>(const A* g) {
+        if (p == 2)
+          per_isa<A, SumOfSquares<A>>(g + from, n, A(factor), &part);
+        else
+          part = power_sum(n, p, [&](Index i) { return double(g[from + i] * A(factor)); });
       };
       const void* data = gradients[t].data();
-      parts[size_t(k)] = gradients[t].dtype() == DType::f64 ? sum(static_cast<const double*>(data))
-                                                            : sum(static_cast<const float*>(data));
+      gradients[t].dtype() == DType::f64 ? add(static_cast<const double*>(data))
+                                         : add(static_cast<const float*>(data));
     }
   });
   auto part = [&](Index k) { return parts[size_t(k)]; };
@@ -47,13 +67,6 @@ double norm_of(std::span<const Tensor> gradients, double p) {
   double total = sum16<double>(n, part);
   return p == 2 ? std::sqrt(total) : p == 1 ? total : std::pow(total, 1 / p);
 }
-
-std::vector<Tensor> unscaled_gradients(std::span<const Tensor> params, const char* what) {
-  amp::check_scale(params, 1, what);
-  return amp::dense_gradients(params);
-}
-
-}  // namespace
 
 double grad_norm(std::span<const Tensor> params, double p) {
   if (!(p > 0)) fail("[grad_norm] p must be positive, not ", p);

@@ -12,6 +12,9 @@ namespace minim::optim {
 /// @throws Error when p <= 0, or a gradient still carries a loss scale.
 double grad_norm(std::span<const Tensor> params, double p = 2);
 
+/// The same of gradients in f32 or f64, each multiplied by `factor` first.
+double norm_of(std::span<const Tensor> gradients, double p = 2, double factor = 1);
+
 /// What clipping multiplies gradients of that norm by: max_norm / (norm + 1e-6), at most 1; 1 where
 /// the norm is not finite.
 double clip_coefficient(double norm, double max_norm);

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -12,7 +13,9 @@
 
 #include "minim/core/cpu/isa.h"
 #include "minim/core/half.h"
+#include "minim/ops/functional.h"
 #include "minim/testing/op_trial.h"
+#include "minim/tests/samples.h"
 
 using namespace minim;
 using namespace minim::test;
@@ -266,4 +269,28 @@ TEST_CASE("every ISA this CPU has gives the same bits in every row but those of 
       INFO(kernels->name);
       CHECK(lines_on(kernels->name) == base);
     }
+}
+
+TEST_CASE("what becomes of a number does not depend on how many stand beside it") {
+  const auto outcome = [](const OpRow& row, const Tensor& x, const Attrs& attrs) {
+    const Tensor leaf = x.clone().set_requires_grad(), y = call(row, std::array{leaf}, attrs)[0];
+    y.backward(full(y.shape(), 0.7, y.dtype()));
+    return std::array{y, leaf.grad()};
+  };
+  for (const OpRow* row : {&Op::gelu, &Op::tanh, &Op::sigmoid, &Op::silu, &Op::softplus, &Op::log})
+    for (DType d : {DType::f32, DType::f16, DType::bf16})
+      for (const Example& example : row->examples()) {
+        INFO(row->name, " ", name_of(d));
+        const Tensor x = (noise({1234}) * 9.0).to(d);
+        const auto many = outcome(*row, x, example.attrs);
+        int wrong = 0;
+        for (Index i = 0; i < x.numel(); i += 7) {
+          const auto alone = outcome(*row, x.slice(0, i, i + 1), example.attrs);
+          for (size_t k = 0; k < 2; ++k) {
+            const double a = alone[k].item(), b = many[k].slice(0, i, i + 1).item();
+            wrong += a != b && !(std::isnan(a) && std::isnan(b));
+          }
+        }
+        CHECK(wrong == 0);
+      }
 }

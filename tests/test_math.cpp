@@ -105,6 +105,16 @@ TEST_CASE("a loop over any number of elements gives the bits of a call per eleme
     }
 }
 
+TEST_CASE("exp of what is not positive has the bits of exp") {
+  for (uint64_t u = uint64_t{1} << 31; u < uint64_t{1} << 32; u += 4099) {
+    const float x = bits<float>(uint32_t(u));
+    if (same(m::exp_negative(x), m::exp(x)) || std::isnan(x)) continue;
+    FAIL_CHECK("at ", x);
+  }
+  CHECK(m::exp_negative(0.0f) == 1.0f);
+  CHECK(std::isnan(m::exp_negative(kNaN)));
+}
+
 TEST_CASE("exp overflows, underflows gradually and passes NaN") {
   CHECK(m::exp(88.7228f) < kInf);
   CHECK(m::exp(88.72284f) == kInf);

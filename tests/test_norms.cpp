@@ -1,6 +1,8 @@
+#include <array>
 #include <cmath>
 
 #include "minim/amp/autocast.h"
+#include "minim/core/sum.h"
 #include "minim/ops/composite.h"
 #include "minim/tests/samples.h"
 
@@ -78,4 +80,28 @@ TEST_CASE("group_norm normalises neighbouring channels together") {
               (halves * weight.reshape({4, 1}) + bias.reshape({4, 1})).to_vector(), 1e-12);
   CHECK(has(error_of([&] { group_norm(x, Tensor(), Tensor(), {.num_groups = 3}); }),
             "3 groups do not divide the 4 channels"));
+}
+
+TEST_CASE("what a weight shared by rows gets is summed in the order of sums on any threads") {
+  constexpr Index kRows = 2309, kWidth = 37;
+  const Tensor x = noise({kRows, kWidth}), g = noise({kRows, kWidth}, DType::f32, 5);
+  const auto gradients = [](const Tensor& rows, const Tensor& to) {
+    const Tensor weight = noise({kWidth}, DType::f32, 3).set_requires_grad(),
+                 bias = zeros({kWidth}).set_requires_grad();
+    layer_norm(rows, weight, bias).backward(to);
+    return std::array{weight.grad(), bias.grad()};
+  };
+  std::vector<std::array<Tensor, 2>> each;
+  for (Index r = 0; r < kRows; ++r)
+    each.push_back(gradients(x.slice(0, r, r + 1), g.slice(0, r, r + 1)));
+  for (int n : {1, 3, 40}) {
+    const Threads threads(n);
+    const auto all = gradients(x, g);
+    int wrong = 0;
+    for (size_t k = 0; k < 2; ++k)
+      for (size_t j = 0; j < size_t(kWidth); ++j)
+        wrong += all[k].span<float>()[j] !=
+                 sum16<float>(kRows, [&](Index r) { return each[size_t(r)][k].span<float>()[j]; });
+    CHECK(wrong == 0);
+  }
 }

@@ -1,6 +1,7 @@
 #include "minim/autograd/node.h"
 #include "minim/core/parallel.h"
 #include "minim/core/random.h"
+#include "minim/optim/clip.h"
 #include "minim/tests/optim_fixture.h"
 
 using namespace minim;
@@ -178,6 +179,39 @@ TEST_CASE(
     after[size_t(fused)] = p.to_vector();
   }
   CHECK(after[0] == after[1]);
+}
+
+TEST_CASE("a step that finds the norm itself equals clipping to it before, bit for bit") {
+  for (double max_norm : {3.0, 1e6}) {
+    std::array<Values, 2> after;
+    for (int fused : {0, 1}) {
+      Tensor p = parameter(Values(20000, 1)), q = parameter(Values(5, 1));
+      optim::AdamW opt({p, q});
+      Values g(20000);
+      for (size_t i = 0; i < g.size(); ++i) g[i] = 100 * std::sin(double(i));
+      set_grad(p, g);
+      set_grad(q, {1, -2, 3, 1e-30, 0});
+      double norm = 0;
+      if (fused) {
+        for (const Tensor& x : opt.parameters()) autograd_of(x).scale = 1000;
+        norm = opt.step({.scale = 1000, .max_norm = max_norm}).norm;
+      } else {
+        amp::multiply(amp::dense_gradients(opt.parameters()), amp::inverse_of(1000));
+        norm = optim::grad_norm(opt.parameters());
+        opt.step({.clip = optim::clip_coefficient(norm, max_norm)});
+      }
+      after[size_t(fused)] = p.to_vector();
+      for (double v : q.to_vector()) after[size_t(fused)].push_back(v);
+      after[size_t(fused)].push_back(norm);
+    }
+    CHECK(after[0] == after[1]);
+  }
+  Tensor p = parameter({1, 2});
+  optim::AdamW opt({p});
+  set_grad(p, {1, INFINITY});
+  const auto result = opt.step({.max_norm = 1});
+  CHECK(!result.stepped);
+  CHECK(result.kind == amp::Finite::inf);
 }
 
 TEST_CASE("C1: an f16 parameter with no gradient to speak of does not change by a single bit") {

@@ -240,21 +240,17 @@ std::optional<StepReport> Trainer::step() {
     if (!(loss <= worst)) worst = loss, worst_micro = micro;
     report.loss += loss / double(t.accum);
   }
-  {
-    Timed timed("unscale and norm", Phase::optimizer);
-    scaler_.unscale(*optimizer_);
-    report.grad_norm = optim::grad_norm(optimizer_->parameters());
-  }
-  double clip = t.clip > 0 ? optim::clip_coefficient(report.grad_norm, t.clip)
-                           : 1;  // applied in the step's own pass
-  report.clipped_norm = clip * report.grad_norm;
   report.lr = schedule_.at(optimizer_->applied_steps());
   optimizer_->set_lr(report.lr);
   optim::StepResult result;
   {
-    Timed timed("update", Phase::optimizer);
-    result = scaler_.step(*optimizer_, clip);
+    Timed timed("norm and update", Phase::optimizer);
+    if (config_.run.grad_stats) scaler_.unscale(*optimizer_);  // they are told unscaled
+    result = scaler_.step(*optimizer_, 1, t.clip > 0 ? t.clip : INFINITY);
   }
+  report.grad_norm = result.norm;
+  report.clipped_norm =
+      result.norm * (t.clip > 0 ? optim::clip_coefficient(result.norm, t.clip) : 1);
   try {
     report.note = scaler_.update().text;
   } catch (const Error& hopeless) {
