@@ -164,6 +164,16 @@ class Fused {
     if (from.dtype == dtype_for<A>() && from.col_stride == 1 && width == to.stride)
       return {static_cast<A*>(const_cast<void*>(from.data)) + first * from.row_stride,
               from.row_stride};
+    if constexpr (std::is_same_v<A, float>)
+      if (is_half(from.dtype) && from.col_stride == 1) {
+        const auto widen = from.dtype == DType::f16 ? isa().widen_f16 : isa().widen_bf16;
+        const auto* x = static_cast<const uint16_t*>(from.data) + first * from.row_stride;
+        for (Index i = 0; i < n; ++i, x += from.row_stride) {
+          widen(x, to[i], width);
+          std::fill(to[i] + width, to[i] + to.stride, A(0));
+        }
+        return to;
+      }
     for (Index i = 0; i < n; ++i) {
       A* y = to[i];
       const A* x = load_run(advance(from.data, from.dtype, (first + i) * from.row_stride),

@@ -25,10 +25,18 @@ void product(Index m, Index n, Index k, double alpha, const MatrixRef& a, const 
 template <class U, U exponent>
 struct FiniteRows {
   static void run(const U* x, Index rows, Index cols, Index row_stride, bool* finite) {
-    U bad = 0;
-    for (Index i = 0; i < rows; ++i, x += row_stride)
-      for (Index j = 0; j < cols; ++j) bad |= U((x[j] & exponent) == exponent);
-    *finite = !bad;
+    typedef U Many __attribute__((vector_size(64)));
+    constexpr Index n = sizeof(Many) / sizeof(U);
+    Many many, bad{};
+    U rest = 0;
+    for (Index i = 0; i < rows; ++i, x += row_stride) {
+      Index j = 0;
+      for (; j + n <= cols; j += n)
+        std::memcpy(&many, x + j, sizeof many), bad |= Many((many & exponent) == exponent);
+      for (; j < cols; ++j) rest |= U((x[j] & exponent) == exponent);
+    }
+    for (Index l = 0; l < n; ++l) rest |= bad[l];
+    *finite = !rest;
   }
 };
 
