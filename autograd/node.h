@@ -88,11 +88,14 @@ struct Node {
   struct Result {
     Arg arg;
     Saved saved;
-    Tensor gradient;  ///< during backward: the sum so far, fp32 from the second addend on
+    Tensor gradient;    ///< during backward: the sum so far, fp32 from the second addend on
+    int uses = 0;       ///< during backward: how many operands it is, and gradients from elsewhere
+    bool gaps = false;  ///< during backward: its parts (autograd/parts.h) are not all of it
   };
   pool::Vector<Operand> operands;
   pool::Vector<Result> results;
   bool released = false;  ///< backward ran without retain_graph
+  bool part = false;      ///< during backward: its gradient is written into that of its operand
   double scale = 1;       ///< of a node that multiplies by the loss scale; 1 for any other
   uint64_t visit = 0;
   ModuleScope::Path module;

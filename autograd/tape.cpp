@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "minim/autograd/parts.h"
 #include "minim/autograd/recorder.h"
 #include "minim/core/probe.h"
 #include "minim/core/profile.h"
@@ -32,29 +33,22 @@ DType grad_dtype(const Autograd& target, DType operand) {
   return !target.node && is_half(operand) ? DType::f32 : operand;
 }
 
-/// Adds into `sum` in fp32 (f64 for f64). The first addend is taken as it is.
+/// Adds to `sum` in fp32 (f64 for f64). The first addend is taken as it is.
 void accumulate(Tensor& sum, const Tensor& addend) {
-  if (!sum.defined()) {
-    sum = addend;
-    return;
-  }
+  if (!sum.defined()) return void(sum = addend);
   Timed timed("accumulate", Phase::backward);
-  DType wide = promote_types(promote_types(sum.dtype(), addend.dtype()), DType::f32);
-  if (sum.dtype() == wide && sum.is_contiguous() && sum.impl()->storage.use_count() == 1) {
-    OpArgs args;
-    args.n_in = 2;
-    args.n_out = 1;
-    args.dtype = wide;
-    point(args.in[0], sum);
-    point(args.out[0], sum);
-    point(args.in[1], addend);
-    Op::add.forward[size_t(sum.device().kind)](args);
-    return;
-  }
-  Tensor wider = empty(sum.shape(), wide, sum.device());
-  copy_elements(sum, wider);
-  sum = wider;
-  accumulate(sum, addend);
+  OpArgs args;
+  args.n_in = 2;
+  args.n_out = 1;
+  args.dtype = promote_types(promote_types(sum.dtype(), addend.dtype()), DType::f32);
+  const bool own =
+      sum.dtype() == args.dtype && sum.is_contiguous() && sum.impl()->storage.use_count() == 1;
+  const Tensor to = own ? sum : empty(sum.shape(), args.dtype, sum.device());
+  point(args.in[0], sum);
+  point(args.in[1], addend);
+  point(args.out[0], to);
+  Op::add.forward[size_t(sum.device().kind)](args);
+  sum = to;
 }
 
 void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale, const OpRow* by) {
@@ -124,6 +118,7 @@ class Pass {
  public:
   Pass(Node* root, bool retain) : visit_(++next_visit), retain_(retain) {
     collect(root, visit_, nodes_);
+    parts::find(nodes_);
     live_scale = scale_ = loss_scale(nodes_);
     todo_ = nodes_;
     std::make_heap(todo_.begin(), todo_.end(), kOlder);
@@ -138,7 +133,7 @@ class Pass {
       std::pop_heap(todo_.begin(), todo_.end(), kOlder);
       Node& node = *todo_.back();
       todo_.pop_back();
-      if (has_gradient(node)) run(node);
+      if (node.part || has_gradient(node)) run(node);
       drop_gradients(node);
       if (!retain_) release(node);
     }
@@ -154,7 +149,7 @@ class Pass {
     return std::ranges::any_of(node.results, [](const auto& r) { return r.gradient.defined(); });
   }
   static void drop_gradients(Node& node) {
-    for (auto& result : node.results) result.gradient = {};
+    for (auto& result : node.results) result.gradient = {}, result.uses = 0;
   }
 
   void deliver(Autograd& target, const Tensor& gradient, const OpRow* by) {
@@ -175,7 +170,43 @@ class Pass {
     for (auto& [output, hooks] : node.hooks)
       if (Tensor& g = node.results[size_t(output)].gradient; g.defined())
         apply(hooks, g, *node.row);
-    node.replay ? replay(node) : run_kernel(node);
+    if (node.replay) return replay(node);
+    if (node.part) return parts::put(node);
+    if (!pass_on(node) && !share(node)) run_kernel(node);
+  }
+
+  /// The gradient of a sum is that of its operands, where neither shape nor dtype changes.
+  bool share(Node& node) {
+    if (node.row != &Op::add) return false;
+    const Tensor g = node.results[0].gradient;
+    for (const auto& x : node.operands)
+      if (x.gradient_to &&
+          (!(x.arg.shape == g.shape()) || grad_dtype(*x.gradient_to, x.arg.dtype) != g.dtype()))
+        return false;
+    node.results[0].gradient = {};
+    for (const auto& x : node.operands)
+      if (x.gradient_to)
+        deliver(*x.gradient_to, as_strided(g, g.shape(), g.strides(), g.impl()->offset), &Op::add);
+    return true;
+  }
+
+  /// The gradient of a view of all elements is a view of that gradient, where its dtype stays.
+  bool pass_on(Node& node) {
+    if (!node.row->unview) return false;
+    const Node::Operand& x = node.operands[0];
+    Tensor g = std::exchange(node.results[0].gradient, {});
+    OpArgs args;
+    args.in[0] = x.arg;
+    args.attrs = node.attrs;
+    Strides strides;
+    if (g.dtype() != grad_dtype(*x.gradient_to, x.arg.dtype) ||
+        !node.row->unview(args, arg_of(g), strides)) {
+      node.results[0].gradient = g;
+      return false;
+    }
+    g = as_strided(g, x.arg.shape, strides, g.impl()->offset);
+    deliver(*x.gradient_to, g, node.row);
+    return true;
   }
 
   /// Records the calls again; their nodes take their turns among the others.
@@ -199,13 +230,26 @@ class Pass {
         Recorder::differ();
       Autograd& result = *all[which].impl()->autograd;
       if (const Tensor& g = node.results[k].gradient; g.defined()) deliver(result, g, nullptr);
+      if (result.node) ++result.node->results[size_t(result.output)].uses;
       replayed_.push_back(result.node);
       collect(result.node.get(), visit_, nodes_);
     }
+    parts::find(std::span(nodes_).subspan(first));
     for (; first < nodes_.size(); ++first) {
       todo_.push_back(nodes_[first]);
       std::push_heap(todo_.begin(), todo_.end(), kOlder);
     }
+  }
+
+  /// A saved operand as the room of its gradient; undefined where anything else may read it.
+  Tensor overwritten(const Node::Operand& x, DType d) const {
+    const auto& storage = x.saved.storage;
+    if (retain_ || Probe::current() || !storage || storage.use_count() > 1 || x.arg.dtype != d ||
+        storage->bytes != size_t(x.arg.shape.numel()) * size_of(d) ||
+        !(x.arg.strides == contiguous_strides(x.arg.shape)))
+      return {};
+    return Tensor(pool::make<TensorImpl>(
+        TensorImpl{storage, x.arg.shape, x.arg.strides, 0, d, false, {}, {}}));
   }
 
   void run_kernel(Node& node) {
@@ -224,7 +268,9 @@ class Pass {
       if (!node.operands[k].gradient_to) continue;
       DType d = grad_dtype(*node.operands[k].gradient_to, args.in[k].dtype);
       if (node.scale != 1) d = promote_types(d, DType::f32);  // a loss scale need not fit f16
-      gradients[k] = empty(args.in[k].shape, d);
+      if (row.strided) gradients[k] = parts::place(*node.operands[k].gradient_to, d);
+      if (row.over >> k & 1) gradients[k] = overwritten(node.operands[k], d);
+      if (!gradients[k].defined()) gradients[k] = empty(args.in[k].shape, d);
       point(args.grad_in[k], gradients[k]);
     }
     for (size_t k = 0; k < n_out; ++k) {

@@ -27,11 +27,11 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-/// Rounds up to one of four sizes per power of two.
+/// Rounds up to one of eight sizes per power of two.
 size_t size_class(size_t bytes) {
-  if (bytes <= 4 * kAlignment)
+  if (bytes <= 8 * kAlignment)
     return std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-  size_t step = std::bit_floor(bytes) / 4;
+  size_t step = std::bit_floor(bytes) / 8;
   return (bytes + step - 1) / step * step;
 }
 

@@ -1,11 +1,14 @@
 #include "minim/core/profile.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <numeric>
 
+#include "minim/core/convert.h"
 #include "minim/core/denormals.h"
+#include "minim/core/walk.h"
 
 namespace minim {
 
@@ -39,11 +42,27 @@ int64_t Profile::ns() const {
   return std::accumulate(sums.begin(), sums.end(), int64_t{0});
 }
 
+namespace {
+
+int64_t denormals_of(const Arg& x) {
+  const Walk<1> walk(x.shape, {&x.strides});
+  const Index step = walk.stride[0];
+  std::atomic<int64_t> found = 0;
+  walk.run([&](const std::array<Index, 1>& at, Index n) {
+    const Index run = step == 1 ? n : 1;
+    for (Index i = 0; i < n; i += run)
+      found += count_denormals(advance(x.data, x.dtype, at[0] + i * step), x.dtype, run);
+  });
+  return found;
+}
+
+}  // namespace
+
 void Profile::see(const char* name, Phase phase, std::span<const Arg> results) {
   const int64_t begin = now();
   for (const Arg& x : results) {
     if (!x.data || !is_floating(x.dtype)) continue;
-    const int64_t found = count_denormals(x.data, x.dtype, x.shape.numel());
+    const int64_t found = denormals_of(x);
     row(name, phase).denormals += found;
     Entries& e = entries_[size_t(x.dtype)];
     e.seen += x.shape.numel();

@@ -49,8 +49,7 @@ class Profile {
   /// Of all floating results seen, by dtype.
   const std::array<Entries, kDTypes>& entries() const { return entries_; }
 
-  /// Counts the denormal entries of an op's results, which are dense. The time that this takes is
-  /// nobody's.
+  /// Counts the denormal entries of an op's results. The time that this takes is nobody's.
   void see(const char* name, Phase phase, std::span<const Arg> results);
 
   static Profile* current() { return current_; }

@@ -29,6 +29,21 @@ Strides contiguous_strides(const Shape& shape) {
   return strides;
 }
 
+Strides dense_strides(const Shape& shape, const Strides& like) {
+  int order[kMaxRank], n = 0;  // axes, the innermost first
+  for (int i = shape.rank(); i-- > 0;) {
+    if (shape[i] == 1) continue;
+    if (like[i] <= 0) return contiguous_strides(shape);
+    int at = n++;
+    for (; at > 0 && like[order[at - 1]] > like[i]; --at) order[at] = order[at - 1];
+    order[at] = i;
+  }
+  Strides strides = like;
+  Index step = 1;
+  for (int k = 0; k < n; step *= std::max<Index>(shape[order[k++]], 1)) strides[order[k]] = step;
+  return strides;
+}
+
 int normalize_axis(Index axis, int rank, const char* what) {
   if (axis < -rank || axis >= rank)
     fail("[", what, "] axis ", axis, " is out of range for a tensor of ", rank, " dimensions");

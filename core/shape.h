@@ -63,6 +63,10 @@ inline std::ostream& operator<<(std::ostream& out, const Dims& d) { return out <
 /// Row-major strides.
 Strides contiguous_strides(const Shape& shape);
 
+/// Dense strides under which the axes lie in memory in the order that they have in `like`;
+/// row-major ones where that repeats elements or turns an axis round.
+Strides dense_strides(const Shape& shape, const Strides& like);
+
 /// Maps -rank..rank-1 to 0..rank-1. @throws Error naming `what`, the axis and the rank.
 int normalize_axis(Index axis, int rank, const char* what);
 

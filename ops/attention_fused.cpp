@@ -14,9 +14,9 @@
 namespace minim::op {
 namespace {
 
-constexpr Index kRows = 32, kKeys = 1024;
-constexpr Index kCut = 128;       // keys of a task where heads are few
-constexpr Index kManyHeads = 16;  // from here on a head is a task
+constexpr Index kRows = 48, kKeys = 1024;  // kRows: whole tiles of every ISA
+constexpr Index kCut = 128;                // keys of a task where heads are few
+constexpr Index kManyHeads = 16;           // from here on a head is a task
 
 constexpr Index round_up(Index n, Index to) { return (n + to - 1) / to * to; }
 
@@ -35,7 +35,17 @@ const auto& attention_kernels() {
     return isa().attention64;
 }
 
-/// A matrix in scratch memory.
+/// x[i][j] / by[i * step], or x[i][j] * by[i * step]
+template <bool divide>
+struct EachRow {
+  template <class A>
+  static void run(A* x, Index stride, Index rows, Index width, const A* by, Index step) {
+    for (Index i = 0; i < rows; ++i, x += stride, by += step)
+      for (Index j = 0; j < width; ++j) x[j] = divide ? x[j] / *by : x[j] * *by;
+  }
+};
+
+/// A matrix in scratch memory, or an operand.
 template <class A>
 struct Grid {
   A* data;
@@ -74,11 +84,11 @@ class Fused {
   void forward() const {
     each_kv_head([&](Index kv) {
       Room<A> room(call_.width * keys_ + call_.keys * (width_ + value_width_));
-      const Grid<A> keys = room.grid(call_.width, keys_),
-                    values = room.grid(call_.keys, value_width_);
+      const Grid<A> keys = room.grid(call_.width, keys_);
       transpose(load(call_.k[kv], 0, call_.keys, call_.width, room.grid(call_.keys, width_)),
                 call_.width, keys);
-      load(call_.v[kv], 0, call_.keys, call_.value_width, values);
+      const Grid<A> values =
+          load(call_.v[kv], 0, call_.keys, call_.value_width, room.grid(call_.keys, value_width_));
       parallel_for(blocks(), 1, [&](Index begin, Index end) {
         for (Index b = begin; b < end; ++b) attend(block(kv, b), keys, values);
       });
@@ -93,7 +103,8 @@ class Fused {
       Side side{room.grid(call_.width, keys_),          room.grid(call_.value_width, keys_),
                 room.grid(call_.keys, width_),          room.grid(call_.keys, width),
                 room.grid(grouped * call_.keys, width), room.numbers(rows_of_group())};
-      transpose(load(call_.k[kv], 0, call_.keys, call_.width, side.k), call_.width, side.keys);
+      side.k = load(call_.k[kv], 0, call_.keys, call_.width, side.k);
+      transpose(side.k, call_.width, side.keys);
       const Grid<A> values = {side.dkv.data, value_width_};  // not in use yet
       transpose(load(call_.v[kv], 0, call_.keys, call_.value_width, values), call_.value_width,
                 side.values);
@@ -109,9 +120,8 @@ class Fused {
         });
       }
       const Grid<A> sum = grouped ? side.sum : side.dkv;
-      store(sum, call_.keys, call_.width, args_.grad_in[1], kv * call_.keys, A(call_.scale));
-      store({sum.data + width_, width}, call_.keys, call_.value_width, args_.grad_in[2],
-            kv * call_.keys);
+      store(sum, call_.keys, call_.width, args_.grad_in[1], kv, 0, A(call_.scale));
+      store({sum.data + width_, width}, call_.keys, call_.value_width, args_.grad_in[2], kv);
     });
   }
 
@@ -149,8 +159,21 @@ class Fused {
     });
   }
 
-  /// Rows [first, first + n), followed by zeros.
+  /// Rows [first, first + n), followed by zeros, in `to` unless they can be read where they are.
   static Grid<A> load(const MatrixRef& from, Index first, Index n, Index width, Grid<A> to) {
+    if (from.dtype == dtype_for<A>() && from.col_stride == 1 && width == to.stride)
+      return {static_cast<A*>(const_cast<void*>(from.data)) + first * from.row_stride,
+              from.row_stride};
+    if constexpr (std::is_same_v<A, float>)
+      if (is_half(from.dtype) && from.col_stride == 1) {
+        const auto widen = from.dtype == DType::f16 ? isa().widen_f16 : isa().widen_bf16;
+        const auto* x = static_cast<const uint16_t*>(from.data) + first * from.row_stride;
+        for (Index i = 0; i < n; ++i, x += from.row_stride) {
+          widen(x, to[i], width);
+          std::fill(to[i] + width, to[i] + to.stride, A(0));
+        }
+        return to;
+      }
     for (Index i = 0; i < n; ++i) {
       A* y = to[i];
       const A* x = load_run(advance(from.data, from.dtype, (first + i) * from.row_stride),
@@ -163,22 +186,35 @@ class Fused {
   void transpose(Grid<A> from, Index width, Grid<A> to) const {
     gemm_kernels<A>().transpose(from.data, from.stride, call_.keys, width, to.stride, to.data);
   }
-  void store(Grid<A> from, Index n, Index width, const Arg& to, Index row, A scale = 1) const {
-    for (Index i = 0; to.data && i < n; ++i) {
-      for (Index j = 0; j < width && scale != A(1); ++j) from[i][j] *= scale;
-      store_run(advance(to.data, to.dtype, (row + i) * width), to.dtype, 1, width, from[i]);
-    }
+  static void store(Grid<A> from, Index n, Index width, const Arg& to, Index head, Index first = 0,
+                    A scale = 1) {
+    if (to.data && scale != A(1))
+      per_isa<A, EachRow<false>>(from.data, from.stride, n, width, &scale, Index(0));
+    store_rows(from.data, from.stride, n, width, to, head, first);
   }
 
   /// How many of n keys from `from` on the first query of a block sees; each next sees one more.
   Index first_count(const Block& b, Index from, Index n) const {
     return call_.attrs.causal ? b.first + 1 - from : n;
   }
+  /// f(first row, rows, how many of n keys the last of them sees), tile by tile. Products with what
+  /// is not seen would add 0.
+  template <class F>
+  void each_tile(const Block& b, Index from, Index n, F f) const {
+    const Index step = gemm_kernels<A>().rows;
+    for (Index i = 0; i < b.rows; i += step) {
+      const Index rows = std::min(step, b.rows - i);
+      f(i, rows, std::clamp(first_count(b, from, n) + i + rows - 1, Index(0), n));
+    }
+  }
   /// The scores of n keys from `from` on, less what the mask hides. @param any per row, set where
   /// it leaves a key
   void score(const Block& b, Grid<A> q, Grid<A> keys, Index from, Index n, Grid<A> s,
              bool* any = nullptr) const {
-    multiply(b.rows, n, call_.width, q, keys.data + from, keys.stride, s, false);
+    each_tile(b, from, n, [&](Index i, Index rows, Index seen) {
+      multiply(rows, seen, call_.width, {q[i], q.stride}, keys.data + from, keys.stride,
+               {s[i], s.stride}, false);
+    });
     for (Index i = 0; call_.masked() && i < b.rows; ++i) {
       const Index count = std::min(n, call_.seen_before(b.first + i + 1) - from);
       const bool some = count > 0 && call_.hide(b.row + i, from, count, s[i]);
@@ -191,11 +227,17 @@ class Fused {
     attention_kernels<A>().multiply(m, round_up(n, gemm_kernels<A>().cols), k, a.data, a.stride, 1,
                                     b, b_row, c.data, c.stride, add);
   }
-  /// c += a^T b
-  static void multiply_transposed(Index m, Index n, Index k, Grid<A> a, Grid<A> b, A* c,
-                                  Index c_row) {
-    attention_kernels<A>().multiply(m, round_up(n, gemm_kernels<A>().cols), k, a.data, 1, a.stride,
-                                    b.data, b.stride, c, c_row, true);
+  /// c += a^T b, where b has a row for each query of a block, and a a column for each of n keys
+  /// from `from` on.
+  void add_by_keys(const Block& b, Index from, Index n, Index width, Grid<A> a, Grid<A> rows, A* c,
+                   Index c_row) const {
+    const Index step = gemm_kernels<A>().rows;
+    for (Index j = 0; j < n; j += step) {
+      const Index i = std::clamp(j + 1 - first_count(b, from, n), Index(0), b.rows);
+      attention_kernels<A>().multiply(
+          std::min(step, n - j), round_up(width, gemm_kernels<A>().cols), b.rows - i, a[i] + j, 1,
+          a.stride, rows[i], rows.stride, c + j * c_row, c_row, true);
+    }
   }
   void drop(const Block& b, Index from, Index n, Grid<A> x) const {
     for (Index i = 0; call_.attrs.dropout > 0 && i < b.rows; ++i)
@@ -220,14 +262,18 @@ class Fused {
       drop(b, from, n, s);
       for (Index i = 0; from > 0 && i < b.rows; ++i)
         for (Index j = 0; j < value_width_; ++j) out[i][j] *= shrink[i];
-      multiply(b.rows, call_.value_width, n, s, values[from], values.stride, out, from > 0);
+      each_tile(b, from, n, [&](Index i, Index rows, Index seen) {
+        multiply(rows, call_.value_width, seen, {s[i], s.stride}, values[from], values.stride,
+                 {out[i], out.stride}, from > 0);
+      });
     }
     A* saved = static_cast<A*>(args_.out[1].data) + 2 * b.row;
     for (Index i = 0; i < b.rows; ++i) {
-      saved[2 * i] = any[i] ? max[i] : A(0), saved[2 * i + 1] = any[i] ? sum[i] : A(1);
-      for (Index j = 0; j < call_.value_width; ++j) out[i][j] = any[i] ? out[i][j] / sum[i] : A(0);
+      if (!any[i]) max[i] = 0, sum[i] = 1, std::fill(out[i], out[i] + call_.value_width, A(0));
+      saved[2 * i] = max[i], saved[2 * i + 1] = sum[i];
     }
-    store(out, b.rows, call_.value_width, args_.out[0], b.row);
+    per_isa<A, EachRow<true>>(out.data, out.stride, b.rows, call_.value_width, sum, Index(1));
+    store(out, b.rows, call_.value_width, args_.out[0], b.head, b.first);
   }
 
   /// dk and dv of a part's keys. Heads are summed one by one, since a chain through all of them
@@ -263,8 +309,13 @@ class Fused {
       score(b, q, side.keys, from, n, p);
       kernels.probabilities(b.rows, n, first_count(b, from, n), A(call_.scale), p.data, p.stride,
                             max, sum);
-      multiply(b.rows, n, call_.value_width, g, side.values.data + from, side.values.stride, d,
-               false);
+      each_tile(b, from, n, [&](Index i, Index rows, Index seen) {
+        multiply(rows, seen, call_.value_width, {g[i], g.stride}, side.values.data + from,
+                 side.values.stride, {d[i], d.stride}, false);
+        const Index cols = gemm_kernels<A>().cols;
+        for (Index r = i; r < i + rows; ++r)
+          std::fill(d[r] + round_up(seen, cols), d[r] + round_up(n, cols), A(0));
+      });
       drop(b, from, n, d);
     };
     auto each_chunk = [&](auto f) {
@@ -283,15 +334,18 @@ class Fused {
       if (!part.queries || seen - part.from > kKeys) tile(from, n);
       kernels.center(b.rows, n, p.data, d.data, p.stride, mean);
       if (part.queries && args_.grad_in[0].data)
-        multiply(b.rows, call_.width, n, d, side.k[from], side.k.stride, dq, true);
+        each_tile(b, from, n, [&](Index i, Index rows, Index seen) {
+          multiply(rows, call_.width, seen, {d[i], d.stride}, side.k[from], side.k.stride,
+                   {dq[i], dq.stride}, true);
+        });
       if (part.keys && args_.grad_in[1].data)
-        multiply_transposed(n, call_.width, b.rows, d, q, side.dkv[from], side.dkv.stride);
+        add_by_keys(b, from, n, call_.width, d, q, side.dkv[from], side.dkv.stride);
       if (!part.keys || !args_.grad_in[2].data) return;
       drop(b, from, n, p);
-      multiply_transposed(n, call_.value_width, b.rows, p, g, side.dkv[from] + width_,
-                          side.dkv.stride);
+      add_by_keys(b, from, n, call_.value_width, p, g, side.dkv[from] + width_, side.dkv.stride);
     });
-    if (part.queries) store(dq, b.rows, call_.width, args_.grad_in[0], b.row, A(call_.scale));
+    if (part.queries)
+      store(dq, b.rows, call_.width, args_.grad_in[0], b.head, b.first, A(call_.scale));
   }
 
   OpArgs& args_;

@@ -141,6 +141,8 @@ std::vector<Tensor> make_outputs(const OpRow& row, OpArgs& args, std::span<const
     if (k >= row.returned)
       d = compute_in(args.dtype) == Compute::f64 ? DType::f64 : DType::f32;  // statistics
     outputs.push_back(empty(args.out[k].shape, d, args.device));
+    if (args.out[k].strides.rank() > 0)
+      outputs.back() = as_strided(outputs.back(), args.out[k].shape, args.out[k].strides, 0);
     point(args.out[k], outputs.back());
   }
   return outputs;

@@ -50,12 +50,12 @@ void Linear::forward(OpArgs& args) {
 void Linear::backward(OpArgs& args) {
   const Index out = args.in[1].shape[0], in = args.in[1].shape[1];
   const Rows g(args.grad_out[0]);
-  if (args.grad_in[0].data)
-    multiply(g.count(), in, out, g.matrix(), matrix_of(args.in[1]), args.grad_in[0]);
   if (args.grad_in[1].data) {
     const Rows x(args.in[0]);
     multiply(out, in, g.count(), transposed(g.matrix()), x.matrix(), args.grad_in[1]);
   }
+  if (args.grad_in[0].data)
+    multiply(g.count(), in, out, g.matrix(), matrix_of(args.in[1]), args.grad_in[0]);
   if (args.grad_in[2].data) sum_to(g.arg, args.grad_in[2]);
 }
 

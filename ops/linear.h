@@ -11,6 +11,7 @@ struct Linear {
                                        Operand{.name = "bias", .optional = true}};
   static constexpr bool same_dtype = true;
   static constexpr Saves saves{.inputs = 0b011};
+  static constexpr uint32_t over = 0b001;
   static void infer(OpArgs& args);
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);

@@ -34,13 +34,19 @@ struct OpRow {
   bool same_dtype;  ///< refuses mixed floating operands outside autocast
   bool integers;    ///< has an i64 kernel: integers and bool stay; otherwise they become f32
   bool random;
+  bool strided;   ///< its CPU kernels write results and gradients of any strides
+  uint32_t over;  ///< operands whose saved values backward may overwrite with their gradients: bits
   const char* instead;  ///< for banned rows: what to use
 
-  void (*infer)(
-      OpArgs&);  ///< sets the outputs' shapes (and dtypes for Result::attribute). @throws Error
+  /// Sets the outputs' shapes, dtypes for Result::attribute, and strides where they are not
+  /// row-major. @throws Error
+  void (*infer)(OpArgs&);
   /// For view rows: sets out[0]'s shape and strides and returns the offset, in elements; such rows
   /// have no forward kernel.
   Index (*view)(OpArgs&);
+  /// For views of all elements: the strides that make the result's gradient `g` the operand's;
+  /// false where only a copy does.
+  bool (*unview)(const OpArgs&, const Arg& g, Strides&);
   Kernel forward[kDeviceKinds], backward[kDeviceKinds];
   std::vector<Example> (*examples)();
 

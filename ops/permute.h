@@ -24,6 +24,13 @@ struct Permute : ViewOf<Permute> {
     }
     return 0;
   }
+  static bool unview(const OpArgs& args, const Arg& g, Strides& strides) {
+    const Dims& order = args.attrs.as<Attrs>().order;
+    strides = g.strides;
+    for (int i = 0; i < order.rank(); ++i)
+      strides[normalize_axis(order[i], order.rank(), "permute")] = g.strides[i];
+    return true;
+  }
   static std::vector<Example> examples() {
     return {{{{3, 5}}, minim::Attrs(Attrs{{1, 0}})},
             {{{2, 3, 4}}, minim::Attrs(Attrs{{2, 0, 1}})},

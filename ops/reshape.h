@@ -14,6 +14,9 @@ struct Reshape : ViewOf<Reshape> {
   /// Strides of a view of `shape`; false where only a copy would do.
   static bool strides_for(const Arg& x, const Shape& shape, Strides& strides);
   static Index view(OpArgs& args);
+  static bool unview(const OpArgs& args, const Arg& g, Strides& strides) {
+    return strides_for(g, args.in[0].shape, strides);
+  }
   static std::vector<Example> examples();
 };
 

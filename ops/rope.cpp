@@ -14,7 +14,7 @@ void turn(const OpArgs& args, const Arg& from, const Arg& to, double sign) {
   const int rank = to.shape.rank();
   const Index length = to.shape[rank - 2], width = to.shape[rank - 1], half = width / 2;
   const Shape across = leading(to.shape, 1);
-  const Strides steps = leading(from.strides, 1);
+  const Strides steps = leading(from.strides, 1), to_steps = leading(to.strides, 1);
   Scratch<A> table(size_t(length * width));  // of each position: cosines, then sines
   parallel_for(length, 64, [&](Index begin, Index end) {
     for (Index t = begin; t < end; ++t)
@@ -38,7 +38,8 @@ void turn(const OpArgs& args, const Arg& from, const Arg& to, double sign) {
                      y[i] = x[i] * cosine[i] - x[i + half] * sine[i];
                      y[i + half] = x[i + half] * cosine[i] + x[i] * sine[i];
                    }
-                   store_run(advance(to.data, to.dtype, r * width), to.dtype, 1, width, y);
+                   store_run(advance(to.data, to.dtype, offset_of(r, across, to_steps)), to.dtype,
+                             to.strides[rank - 1], width, y);
                  }
                });
 }
@@ -57,6 +58,7 @@ void Rope::infer(OpArgs& args) {
   if (const double theta = args.attrs.as<Attrs>().theta; !(theta > 0))
     fail("[rope] theta must be positive, not ", theta);
   args.out[0].shape = x;
+  args.out[0].strides = dense_strides(x, args.in[0].strides);
 }
 
 void Rope::forward(OpArgs& args) { turn_in(args, args.in[0], args.out[0], 1); }

@@ -11,6 +11,7 @@ namespace minim::op {
 struct Rope {
   static constexpr std::array operands{Operand{"x"}};
   static constexpr Saves saves{};
+  static constexpr bool strided = true;
   struct Attrs {
     double theta = 10000;
     Index offset = 0;  ///< the position of t = 0: how many tokens a key-value cache holds

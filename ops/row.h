@@ -139,6 +139,14 @@ constexpr OpRow make_row(const char* name, Cast cast, Cast lean, double error, c
   if constexpr (requires { Op::same_dtype; }) row.same_dtype = Op::same_dtype;
   if constexpr (requires { Op::integers; }) row.integers = Op::integers;
   if constexpr (requires { Op::random; }) row.random = Op::random;
+  if constexpr (requires { Op::over; })
+    row.over = Op::over;
+  else if constexpr (Pointwise<Op>)
+    row.over = row.saves.inputs;
+  else if constexpr (Rowwise<Op>)
+    for (size_t k = 0; k < row.operands.size(); ++k)
+      row.over |= (row.operands[k].along == Along::row) << k;
+  if constexpr (requires { Op::strided; }) row.strided = Op::strided;
   if constexpr (requires { Op::instead; }) row.instead = Op::instead;
   if constexpr (requires(OpArgs & args) { Op::infer(args); })
     row.infer = Op::infer;
@@ -147,6 +155,7 @@ constexpr OpRow make_row(const char* name, Cast cast, Cast lean, double error, c
   else
     row.infer = row_defaults::broadcast_shape;
   if constexpr (View<Op>) row.view = Op::view;
+  if constexpr (requires { Op::unview; }) row.unview = Op::unview;
   row.examples = row_defaults::examples<Op>;
   set_cpu_kernels<Op>(row);
   if constexpr (Cuda) set_cuda_kernels<Op>(row);

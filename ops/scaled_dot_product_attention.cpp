@@ -25,10 +25,18 @@ void product(Index m, Index n, Index k, double alpha, const MatrixRef& a, const 
 template <class U, U exponent>
 struct FiniteRows {
   static void run(const U* x, Index rows, Index cols, Index row_stride, bool* finite) {
-    U bad = 0;
-    for (Index i = 0; i < rows; ++i, x += row_stride)
-      for (Index j = 0; j < cols; ++j) bad |= U((x[j] & exponent) == exponent);
-    *finite = !bad;
+    typedef U Many __attribute__((vector_size(64)));
+    constexpr Index n = sizeof(Many) / sizeof(U);
+    Many many, bad{};
+    U rest = 0;
+    for (Index i = 0; i < rows; ++i, x += row_stride) {
+      Index j = 0;
+      for (; j + n <= cols; j += n)
+        std::memcpy(&many, x + j, sizeof many), bad |= Many((many & exponent) == exponent);
+      for (; j < cols; ++j) rest |= U((x[j] & exponent) == exponent);
+    }
+    for (Index l = 0; l < n; ++l) rest |= bad[l];
+    *finite = !rest;
   }
 };
 
@@ -81,11 +89,6 @@ void weighted(Index m, Index n, Index k, double alpha, const MatrixRef& a, const
     }
 }
 
-template <class A>
-void store(const A* from, Index n, Index index, const Arg& to) {
-  if (to.data) store_run(advance(to.data, to.dtype, index * n), to.dtype, 1, n, from);
-}
-
 /// Row `query` of a head's scores becomes probabilities; keys that it does not see get 0, whatever
 /// their score.
 template <class A>
@@ -129,15 +132,15 @@ void probabilities(const AttentionCall& c, Index head, A* p) {
 template <class A>
 void forward_in(OpArgs& args) {
   const AttentionCall c(args);
-  const Matrices out(args.out[0], leading(args.out[0].shape, 2));
   A* all = static_cast<A*>(args.out[1].data);
   parallel_for(c.heads, 1, [&](Index begin, Index end) {
-    const Scratch<A> copy(size_t(room_for_dropped(c)));
+    const Scratch<A> copy(size_t(room_for_dropped(c))), y(size_t(c.queries * c.value_width));
     for (Index h = begin; h < end; ++h) {
       A* p = all + h * c.queries * c.keys;
       probabilities(c, h, p);
       weighted<A>(c.queries, c.value_width, c.keys, 1, dropped(c, h, p, copy.data()),
-                  c.v[h / c.group], out.data(h), out.dtype());
+                  c.v[h / c.group], y.data(), dtype_for<A>());
+      store_rows(y.data(), c.value_width, c.queries, c.value_width, args.out[0], h);
     }
   });
 }
@@ -160,7 +163,8 @@ void backward_in(OpArgs& args) {
   const Arg &dq = args.grad_in[0], &dk = args.grad_in[1], &dv = args.grad_in[2];
   parallel_for(c.heads / c.group, 1, [&](Index begin, Index end) {
     Scratch<A> d(size_t(c.queries * c.keys)), copy(size_t(room_for_dropped(c))),
-        dk_sum(size_t(c.keys * c.width)), dv_sum(size_t(c.keys * c.value_width));
+        dq_sum(size_t(c.queries * c.width)), dk_sum(size_t(c.keys * c.width)),
+        dv_sum(size_t(c.keys * c.value_width));
     const MatrixRef d_scores{d.data(), dtype_for<A>(), c.keys, 1};
     for (Index h = begin * c.group; h < end * c.group; ++h) {
       const A* p = all + h * c.queries * c.keys;
@@ -178,14 +182,15 @@ void backward_in(OpArgs& args) {
         }
       });
       if (dq.data)
-        weighted<A>(c.queries, c.width, c.keys, c.scale, d_scores, c.k[kv],
-                    advance(dq.data, dq.dtype, h * c.queries * c.width), dq.dtype);
+        weighted<A>(c.queries, c.width, c.keys, c.scale, d_scores, c.k[kv], dq_sum.data(),
+                    dtype_for<A>());
+      store_rows(dq_sum.data(), c.width, c.queries, c.width, dq, h);
       if (dk.data)
         weighted<A>(c.keys, c.width, c.queries, c.scale, transposed(d_scores), c.q[h],
                     dk_sum.data(), dtype_for<A>(), !first);
       if (last) {
-        store(dk_sum.data(), c.keys * c.width, kv, dk);
-        store(dv_sum.data(), c.keys * c.value_width, kv, dv);
+        store_rows(dk_sum.data(), c.width, c.keys, c.width, dk, kv);
+        store_rows(dv_sum.data(), c.value_width, c.keys, c.value_width, dv, kv);
       }
     }
   });
@@ -271,6 +276,7 @@ void ScaledDotProductAttention::infer(OpArgs& args) {
       fail("[scaled_dot_product_attention] mask ", mask, " is larger than the scores ", scores);
   args.out[0].shape = leading(q, 1);
   args.out[0].shape.push_back(v[rank - 1]);
+  args.out[0].strides = dense_strides(args.out[0].shape, args.in[0].strides);
   args.out[1].shape = scores;
   if (attrs.kernel == AttentionKernel::fused) args.out[1].shape[rank - 1] = 2;
 }

@@ -23,9 +23,10 @@ struct ScaledDotProductAttention {
   static constexpr std::array operands{
       Operand{"q"}, Operand{"k"}, Operand{"v"},
       Operand{.name = "mask", .accepts = Accepts::boolean, .optional = true}};
-  static constexpr bool same_dtype = true, random = true;
-  /// The result, and for backward: of fused, the largest score and the sum of e^(score -
-  /// largest) of each row, (..., Tq, 2); of reference, the probabilities (..., Tq, Tk).
+  static constexpr bool same_dtype = true, random = true, strided = true;
+  /// The result, its axes in memory in the order of q's, and for backward: of fused, the largest
+  /// score and the sum of e^(score - largest) of each row, (..., Tq, 2); of reference, the
+  /// probabilities (..., Tq, Tk).
   static constexpr int n_outputs = 2, returned = 1;
   static constexpr Saves saves{.inputs = 0b1111, .outputs = 0b10};
   struct Attrs {

@@ -95,18 +95,18 @@ constexpr float kInf = __builtin_inff();
 template <class A>
 constexpr A kCount[kRowLanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-/// s *= scale, where the numbers of a row that do not count become -infinity up to the next
-/// multiple of 16, which is returned, and 0 after it.
-template <class A>
-int64_t scaled(int64_t i, int64_t n, int64_t first, A scale, A* s) {
+/// s = f(part of the lanes, scale * s), where the numbers of a row that do not count are -infinity
+/// up to the next multiple of 16, and s becomes 0 after it.
+template <class A, class F>
+void scaled(int64_t i, int64_t n, int64_t first, A scale, A* s, Lanes<A>& lanes, F f) {
   using V = VectorOf<A>;
   const int64_t count = count_of(i, n, first), end = whole(count);
-  for (int64_t j = 0; j < end; j += kLanes<A>) {
+  lanes.each(end, [=](Vector<A>& part, int64_t j) {
     const Vector<A> x = V::load(s + j) * scale;
-    V::store(s + j, V::load(kCount<A>) < broadcast(A(count - j)) ? x : broadcast(A(-kInf)));
-  }
+    V::store(s + j,
+             f(part, V::load(kCount<A>) < broadcast(A(count - j)) ? x : broadcast(A(-kInf))));
+  });
   for (int64_t j = end; j < whole(n); j += kLanes<A>) V::store(s + j, Vector<A>{});
-  return end;
 }
 
 /// In passes over the rows, so that many of them are under way at once.
@@ -116,10 +116,10 @@ void softmax(int64_t rows, int64_t n, int64_t first, A scale, A* s, int64_t stri
   using V = VectorOf<A>;
   for (int64_t i = 0; i < rows; ++i) {
     Lanes<A> most(max[i]);
-    most.each(scaled(i, n, first, scale, s + i * stride),
-              [row = s + i * stride](Vector<A>& m, int64_t j) {
-                m = V::load(row + j) > m ? V::load(row + j) : m;
-              });
+    scaled(i, n, first, scale, s + i * stride, most, [](Vector<A>& m, Vector<A> x) {
+      m = x > m ? x : m;
+      return x;
+    });
     const A largest = most.fold([](Vector<A> x, Vector<A> y) { return x > y ? x : y; });
     shrink[i] = max[i] - (largest == A(-kInf) ? A(0) : largest);
     max[i] = largest;
@@ -140,11 +140,10 @@ void softmax(int64_t rows, int64_t n, int64_t first, A scale, A* s, int64_t stri
 template <class A>
 void probabilities(int64_t rows, int64_t n, int64_t first, A scale, A* s, int64_t stride,
                    const A* max, const A* sum) {
-  using V = VectorOf<A>;
   for (int64_t i = 0; i < rows; ++i, s += stride) {
-    const int64_t end = scaled(i, n, first, scale, s);
-    for (int64_t j = 0; j < end; j += kLanes<A>)
-      V::store(s + j, exp_of(V::load(s + j) - max[i]) / sum[i]);
+    Lanes<A> none(0);
+    scaled(i, n, first, scale, s, none,
+           [=](Vector<A>&, Vector<A> x) { return exp_of(x - max[i]) / sum[i]; });
   }
 }
 
