@@ -75,6 +75,31 @@ struct Rows {
   }
 };
 
+/// Rows side by side along a last axis that is kept are loaded and stored together, as lines across
+/// them.
+struct Together {
+  static constexpr Index kMost = 128;
+  Index most = 1, stride = 0;  ///< at a time; from row to row of a buffer
+  Index begin = 0, end = 0;    ///< the rows that are worked on
+
+  explicit Together(const Rows& rows) : stride((rows.n + 16) / 16 * 16) {
+    const int last = rows.shape.rank() - 1;  // their buffers stay in L2, their lines are long
+    if (last > 0 && !(rows.mask >> last & 1) && rows.n > 1 && rows.n < 1 << 18)
+      most = std::clamp<Index>((1 << 17) / rows.n / 16 * 16, 16, kMost);
+  }
+  Together() = default;
+  Together of(Index from, Index to) const {
+    Together part = *this;
+    part.begin = from, part.end = to;
+    return part;
+  }
+  /// The first of those that are loaded together with row r, and the one after them.
+  std::pair<Index, Index> around(const Rows& rows, Index r) const {
+    const Index axis = rows.shape[rows.shape.rank() - 1], at = r % axis, first = r - at % most;
+    return {std::max(begin, first), std::min({end, first + most, r - at + axis})};
+  }
+};
+
 /// One operand, output or gradient as rows of A.
 template <class A>
 struct RowIo {
@@ -82,9 +107,15 @@ struct RowIo {
   Along along = Along::row;
   A* buffer = nullptr;
   Strides strides{};  ///< along::each: over the full shape, 0 on row axes
+  Together together{};
 
   const A* load(const Rows& rows, Index r) const {
     if (!arg->defined) return nullptr;
+    if (crosses()) {
+      const auto [first, last] = together.around(rows, r);
+      if (r == first) load_lines(rows, first, last - first);
+      return buffer + (r - first) * together.stride;
+    }
     Index n = along == Along::each ? 1 : rows.n;
     if (!arg->data) return load_run<A>(nullptr, arg->dtype, 1, n, buffer);
     if (along == Along::each) return load_run(at(rows, r), arg->dtype, 1, 1, buffer);
@@ -102,9 +133,17 @@ struct RowIo {
     });
     return direct ? direct : buffer;
   }
-  A* target() const { return arg && arg->data ? buffer : nullptr; }
+  A* target(const Rows& rows, Index r) const {
+    if (!arg || !arg->data) return nullptr;
+    return crosses() ? buffer + (r - together.around(rows, r).first) * together.stride : buffer;
+  }
   void store(const Rows& rows, Index r) const {
     if (!arg || !arg->data) return;
+    if (crosses()) {
+      const auto [first, last] = together.around(rows, r);
+      if (r == last - 1) store_lines(rows, first, last - first);
+      return;
+    }
     if (along == Along::each) return store_run(at(rows, r), arg->dtype, 1, 1, buffer);
     rows.runs(strides, [&](Index offset, Index run, Index stride, Index first) {
       store_run(advance(at(rows, r), arg->dtype, offset), arg->dtype, stride, run, buffer + first);
@@ -112,6 +151,47 @@ struct RowIo {
   }
   std::byte* at(const Rows& rows, Index r) const {
     return advance(arg->data, arg->dtype, rows.offset(r, strides));
+  }
+
+ private:
+  static constexpr Index kLines = 16;  // at a time
+  bool crosses() const {
+    return together.most > 1 && along == Along::row && arg->data &&
+           strides[strides.rank() - 1] == 1;
+  }
+  void load_lines(const Rows& rows, Index r, Index m) const {
+    lines(rows, r, m, [&](const std::byte* p, Index step, Index n, A* to) {
+      A block[kLines][Together::kMost + 16];
+      const A* line[kLines];
+      for (Index j = 0; j < n; ++j)
+        line[j] = load_run(advance(p, arg->dtype, j * step), arg->dtype, 1, m, block[j]);
+      for (Index c = 0; c < m; ++c)
+        for (Index j = 0; j < n; ++j) to[c * together.stride + j] = line[j][c];
+    });
+  }
+  void store_lines(const Rows& rows, Index r, Index m) const {
+    lines(rows, r, m, [&](std::byte* p, Index step, Index n, const A* from) {
+      A block[kLines][Together::kMost + 16];
+      for (Index c = 0; c < m; ++c)
+        for (Index j = 0; j < n; ++j) block[j][c] = from[c * together.stride + j];
+      for (Index j = 0; j < n; ++j)
+        store_run(advance(p, arg->dtype, j * step), arg->dtype, 1, m, block[j]);
+    });
+  }
+  /// Calls f(start, step, n, where in the buffer) for up to kLines lines across the m rows from r.
+  template <class F>
+  void lines(const Rows& rows, Index r, Index m, F f) const {
+    std::byte* start = at(rows, r);
+    const Index bytes = m * Index(size_of(arg->dtype));
+    rows.runs(strides, [&](Index offset, Index run, Index step, Index first) {
+      for (Index j = 0; j < run; j += kLines) {
+        std::byte* p = advance(start, arg->dtype, offset + j * step);
+        for (Index k = kLines; k < std::min(2 * kLines, run - j); ++k)  // pages apart, unforeseen
+          for (Index b = 0; b < bytes; b += 64)
+            __builtin_prefetch(advance(p, arg->dtype, k * step) + b, 1);
+        f(p, step, std::min(kLines, run - j), buffer + first + j);
+      }
+    });
   }
 };
 
@@ -150,26 +230,28 @@ struct RowwiseRun {
   Rows rows;
   const attrs_t<Op>& attrs;
   static constexpr Index kGrain = 4096;
+  const Together together;
 
   explicit RowwiseRun(OpArgs& a)
       : args(a),
         rows(a.in[0].shape, Op::axes(a.attrs.template as<attrs_t<Op>>(), a.in[0].shape.rank())),
-        attrs(a.attrs.template as<attrs_t<Op>>()) {}
+        attrs(a.attrs.template as<attrs_t<Op>>()),
+        together(rows) {}
 
-  RowIo<A> io(const Arg& arg, Along along, A* buffer) const {
-    return {&arg, along, buffer, arg.defined || arg.data ? over_rows(arg, along, rows) : Strides{}};
+  RowIo<A> io(const Arg& arg, Along along, A* buffer, Index begin, Index end) const {
+    return {&arg, along, buffer, arg.defined || arg.data ? over_rows(arg, along, rows) : Strides{},
+            together.of(begin, end)};
   }
   /// Calls body(first row, last row, buffers) for chunks of rows; a buffer per operand, output and
   /// gradient.
   template <class F>
   void over(size_t buffers, F body) const {
-    Index stride = (rows.n + 16) / 16 * 16;
-    parallel_for(rows.count, std::max<Index>(1, kGrain / std::max<Index>(1, rows.n)),
+    const Index room = together.most * together.stride;
+    parallel_for(rows.count, std::max(together.most, kGrain / std::max<Index>(1, rows.n)),
                  [&](Index b, Index e) {
-                   Scratch<A> memory(buffers * size_t(stride));
+                   Scratch<A> memory(buffers * size_t(room));
                    std::vector<A*> buffer(buffers);
-                   for (size_t k = 0; k < buffers; ++k)
-                     buffer[k] = memory.data() + Index(k) * stride;
+                   for (size_t k = 0; k < buffers; ++k) buffer[k] = memory.data() + Index(k) * room;
                    body(b, e, buffer.data());
                  });
   }
@@ -177,13 +259,15 @@ struct RowwiseRun {
   void forward() const {
     over(NI + NO, [&](Index begin, Index end, A** buffer) {
       RowIo<A> in[NI], out[NO];
-      for (size_t k = 0; k < NI; ++k) in[k] = io(args.in[k], Op::operands[k].along, buffer[k]);
-      for (size_t k = 0; k < NO; ++k) out[k] = io(args.out[k], Op::outputs[k], buffer[NI + k]);
+      for (size_t k = 0; k < NI; ++k)
+        in[k] = io(args.in[k], Op::operands[k].along, buffer[k], begin, end);
+      for (size_t k = 0; k < NO; ++k)
+        out[k] = io(args.out[k], Op::outputs[k], buffer[NI + k], begin, end);
       for (Index r = begin; r < end; ++r) {
         const A* x[NI];
         A* y[NO];
         for (size_t k = 0; k < NI; ++k) x[k] = in[k].load(rows, r);
-        for (size_t k = 0; k < NO; ++k) y[k] = out[k].target();
+        for (size_t k = 0; k < NO; ++k) y[k] = out[k].target(rows, r);
         per_isa<A, RowForward<Op, A>>(rows.n, &attrs, static_cast<const A* const*>(x),
                                       static_cast<A* const*>(y));
         for (size_t k = 0; k < NO; ++k) out[k].store(rows, r);
@@ -202,12 +286,14 @@ struct RowwiseRun {
     }
     over(2 * NI + 2 * NO, [&](Index begin, Index end, A** buffer) {
       RowIo<A> in[NI], out[NO], g[NO], d[NI];
-      for (size_t k = 0; k < NI; ++k) in[k] = io(args.in[k], Op::operands[k].along, buffer[k]);
-      for (size_t k = 0; k < NO; ++k) out[k] = io(args.out[k], Op::outputs[k], buffer[NI + k]);
-      for (size_t k = 0; k < NO; ++k)
-        g[k] = io(args.grad_out[k], Op::outputs[k], buffer[NI + NO + k]);
       for (size_t k = 0; k < NI; ++k)
-        d[k] = io(target[k], Op::operands[k].along, buffer[NI + 2 * NO + k]);
+        in[k] = io(args.in[k], Op::operands[k].along, buffer[k], begin, end);
+      for (size_t k = 0; k < NO; ++k)
+        out[k] = io(args.out[k], Op::outputs[k], buffer[NI + k], begin, end);
+      for (size_t k = 0; k < NO; ++k)
+        g[k] = io(args.grad_out[k], Op::outputs[k], buffer[NI + NO + k], begin, end);
+      for (size_t k = 0; k < NI; ++k)
+        d[k] = io(target[k], Op::operands[k].along, buffer[NI + 2 * NO + k], begin, end);
       for (Index r = begin; r < end; ++r) {
         const A *x[NI], *y[NO], *gy[NO];
         A* dx[NI];
@@ -216,7 +302,7 @@ struct RowwiseRun {
         for (size_t k = 0; k < NO; ++k)
           gy[k] = args.grad_out[k].data ? g[k].load(rows, r) : nullptr;
         for (size_t k = 0; k < NI; ++k)
-          dx[k] = full[k] ? full[k]->data() + r * rows.n : d[k].target();
+          dx[k] = full[k] ? full[k]->data() + r * rows.n : d[k].target(rows, r);
         per_isa<A, RowBackward<Op, A>>(
             rows.n, &attrs, static_cast<const A* const*>(x), static_cast<const A* const*>(y),
             static_cast<const A* const*>(gy), static_cast<A* const*>(dx));
