@@ -82,10 +82,28 @@ MINIM_HD inline void vjp_at(const attrs_t<Op>& attrs, A g, A y, const A* const* 
 
 namespace cpu {
 
+/// The draws of kBlocks Philox blocks: those of a stream from `first` on.
+template <class A>
+struct UniformLoop {
+  static constexpr int kBlocks = 32;
+  static void run(RngKey key, uint64_t first, A* out) {
+    uint32_t lanes[4][kBlocks];
+    Philox::blocks(key.seed, key.stream, first, lanes);
+    for (int l = 0; l < kBlocks; ++l)
+      for (int k = 0; k < 4; ++k) out[4 * l + k] = A(uniform01(lanes[k][l]));
+  }
+};
+
 /// Uniform draws [first, first + n) of a stream, four to a Philox block.
 template <class A>
 void uniform_run(RngKey key, Index first, Index n, A* out) {
+  constexpr Index kTogether = 4 * UniformLoop<A>::kBlocks;
   for (Index i = 0; i < n;) {
+    if ((first + i) % 4 == 0 && n - i >= kTogether) {
+      per_isa<A, UniformLoop<A>>(key, uint64_t(first + i) / 4, out + i);
+      i += kTogether;
+      continue;
+    }
     auto four = Philox::block(key.seed, key.stream, uint64_t(first + i) / 4);
     for (Index lane = (first + i) % 4; lane < 4 && i < n; ++lane, ++i)
       out[i] = A(uniform01(four[size_t(lane)]));

@@ -36,6 +36,26 @@ struct Philox {
     }
     return {c0, c1, c2, c3};
   }
+  /// word[k][i] = block(seed, stream, first + i)[k], one vector of them after the other.
+  template <int n>
+  static void blocks(uint64_t seed, uint64_t stream, uint64_t first, uint32_t (&word)[4][n]) {
+    for (int i = 0; i < n; ++i) {
+      word[0][i] = uint32_t(first + uint64_t(i)),
+      word[1][i] = uint32_t((first + uint64_t(i)) >> 32);
+      word[2][i] = uint32_t(stream), word[3][i] = uint32_t(stream >> 32);
+    }
+    uint32_t k0 = uint32_t(seed), k1 = uint32_t(seed >> 32);
+    for (int r = 0; r < 10; ++r, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
+#pragma GCC unroll 1
+      for (int i = 0; i < n; ++i) {
+        const uint64_t a = uint64_t{0xD2511F53u} * word[0][i],
+                       b = uint64_t{0xCD9E8D57u} * word[2][i];
+        word[0][i] = uint32_t(b >> 32) ^ word[1][i] ^ k0;
+        word[1][i] = uint32_t(b);
+        word[2][i] = uint32_t(a >> 32) ^ word[3][i] ^ k1;
+        word[3][i] = uint32_t(a);
+      }
+  }
 };
 
 /// What random numbers are used for. Each use has streams of its own, so that no two ever see the

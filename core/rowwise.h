@@ -87,6 +87,31 @@ struct Rows {
   }
 };
 
+/// Rows side by side along a last axis that is kept are loaded and stored together, as lines across
+/// them.
+struct Together {
+  static constexpr Index kMost = 128;
+  Index most = 1, stride = 0;  ///< at a time; from row to row of a buffer
+  Index begin = 0, end = 0;    ///< the rows that are worked on
+
+  explicit Together(const Rows& rows) : stride((rows.n + 16) / 16 * 16) {
+    const int last = rows.shape.rank() - 1;  // their buffers stay in L2, their lines are long
+    if (last > 0 && !(rows.mask >> last & 1) && rows.n > 1 && rows.n < 1 << 18)
+      most = std::clamp<Index>((1 << 17) / rows.n / 16 * 16, 16, kMost);
+  }
+  Together() = default;
+  Together of(Index from, Index to) const {
+    Together part = *this;
+    part.begin = from, part.end = to;
+    return part;
+  }
+  /// The first of those that are loaded together with row r, and the one after them.
+  std::pair<Index, Index> around(const Rows& rows, Index r) const {
+    const Index axis = rows.shape[rows.shape.rank() - 1], at = r % axis, first = r - at % most;
+    return {std::max(begin, first), std::min({end, first + most, r - at + axis})};
+  }
+};
+
 /// One operand, output or gradient as rows of A.
 template <class A>
 struct RowIo {
@@ -96,9 +121,15 @@ struct RowIo {
   Strides strides{};    ///< along::each: over the full shape, 0 on row axes
   Index step = -1;      ///< Rows::step
   bool direct = false;  ///< a row is a dense run of A
+  Together together{};
 
   const A* load(const Rows& rows, Index r) const {
     if (!arg->defined) return nullptr;
+    if (crosses()) {
+      const auto [first, last] = together.around(rows, r);
+      if (r == first) load_lines(rows, first, last - first);
+      return buffer + (r - first) * together.stride;
+    }
     Index n = along == Along::each ? 1 : rows.n;
     if (!arg->data) return buffer;
     if (along == Along::each) return load_run(at(rows, r), arg->dtype, 1, 1, buffer);
@@ -118,10 +149,16 @@ struct RowIo {
   }
   A* target(const Rows& rows, Index r) const {
     if (!arg->data) return nullptr;
+    if (crosses()) return buffer + (r - together.around(rows, r).first) * together.stride;
     return direct ? reinterpret_cast<A*>(at(rows, r)) : buffer;
   }
   void store(const Rows& rows, Index r) const {
     if (!arg->data || direct) return;
+    if (crosses()) {
+      const auto [first, last] = together.around(rows, r);
+      if (r == last - 1) store_lines(rows, first, last - first);
+      return;
+    }
     if (along == Along::each) return store_run(at(rows, r), arg->dtype, 1, 1, buffer);
     rows.runs(strides, [&](Index offset, Index run, Index stride, Index first) {
       store_run(advance(at(rows, r), arg->dtype, offset), arg->dtype, stride, run, buffer + first);
@@ -129,6 +166,47 @@ struct RowIo {
   }
   std::byte* at(const Rows& rows, Index r) const {
     return advance(arg->data, arg->dtype, step >= 0 ? r * step : rows.offset(r, strides));
+  }
+
+ private:
+  static constexpr Index kLines = 16;  // at a time
+  bool crosses() const {
+    return together.most > 1 && along == Along::row && arg->data &&
+           strides[strides.rank() - 1] == 1;
+  }
+  void load_lines(const Rows& rows, Index r, Index m) const {
+    lines(rows, r, m, [&](const std::byte* p, Index step, Index n, A* to) {
+      A block[kLines][Together::kMost + 16];
+      const A* line[kLines];
+      for (Index j = 0; j < n; ++j)
+        line[j] = load_run(advance(p, arg->dtype, j * step), arg->dtype, 1, m, block[j]);
+      for (Index c = 0; c < m; ++c)
+        for (Index j = 0; j < n; ++j) to[c * together.stride + j] = line[j][c];
+    });
+  }
+  void store_lines(const Rows& rows, Index r, Index m) const {
+    lines(rows, r, m, [&](std::byte* p, Index step, Index n, const A* from) {
+      A block[kLines][Together::kMost + 16];
+      for (Index c = 0; c < m; ++c)
+        for (Index j = 0; j < n; ++j) block[j][c] = from[c * together.stride + j];
+      for (Index j = 0; j < n; ++j)
+        store_run(advance(p, arg->dtype, j * step), arg->dtype, 1, m, block[j]);
+    });
+  }
+  /// Calls f(start, step, n, where in the buffer) for up to kLines lines across the m rows from r.
+  template <class F>
+  void lines(const Rows& rows, Index r, Index m, F f) const {
+    std::byte* start = at(rows, r);
+    const Index bytes = m * Index(size_of(arg->dtype));
+    rows.runs(strides, [&](Index offset, Index run, Index step, Index first) {
+      for (Index j = 0; j < run; j += kLines) {
+        std::byte* p = advance(start, arg->dtype, offset + j * step);
+        for (Index k = kLines; k < std::min(2 * kLines, run - j); ++k)  // pages apart, unforeseen
+          for (Index b = 0; b < bytes; b += 64)
+            __builtin_prefetch(advance(p, arg->dtype, k * step) + b, 1);
+        f(p, step, std::min(kLines, run - j), buffer + first + j);
+      }
+    });
   }
 };
 
@@ -171,17 +249,19 @@ struct RowwiseRun {
   Rows rows;
   const attrs_t<Op>& attrs;
   static constexpr Index kGrain = 4096;
+  const Together together;
 
   explicit RowwiseRun(OpArgs& a)
       : args(a),
         rows(a.in[0].shape, Op::axes(a.attrs.template as<attrs_t<Op>>(), a.in[0].shape.rank())),
-        attrs(a.attrs.template as<attrs_t<Op>>()) {}
+        attrs(a.attrs.template as<attrs_t<Op>>()),
+        together(rows) {}
 
   /// What was not saved is filled with poison, once.
-  RowIo<A> io(const Arg& arg, Along along, A* buffer) const {
+  RowIo<A> io(const Arg& arg, Along along, A* buffer, const Together& part) const {
     if (arg.defined && !arg.data)
       std::copy_n(load_run<A>(nullptr, arg.dtype, 1, rows.n, buffer), rows.n, buffer);
-    RowIo<A> io{&arg, along, buffer};
+    RowIo<A> io{.arg = &arg, .along = along, .buffer = buffer, .together = part};
     if (!arg.defined && !arg.data) return io;
     io.strides = over_rows(arg, along, rows);
     io.step = rows.step(io.strides);
@@ -191,26 +271,29 @@ struct RowwiseRun {
       });
     return io;
   }
-  /// Calls body(first, last, buffers) for chunks of what there are `count` of, each `cost` numbers;
-  /// a buffer per operand, output and gradient.
+  /// Calls body(first, last, buffers) for chunks of what there are `count` of, `grain` at a time; a
+  /// buffer per operand, output and gradient.
   template <class F>
-  void over(Index count, Index cost, size_t buffers, F body) const {
-    Index stride = (rows.n + 16) / 16 * 16;
-    parallel_for(count, std::max<Index>(1, kGrain / std::max<Index>(1, cost)),
-                 [&](Index b, Index e) {
-                   Scratch<A> memory(buffers * size_t(stride));
-                   std::vector<A*> buffer(buffers);
-                   for (size_t k = 0; k < buffers; ++k)
-                     buffer[k] = memory.data() + Index(k) * stride;
-                   body(b, e, buffer.data());
-                 });
+  void over(Index count, Index grain, size_t buffers, F body) const {
+    const Index room = together.most * together.stride;
+    parallel_for(count, grain, [&](Index b, Index e) {
+      Scratch<A> memory(buffers * size_t(room));
+      std::vector<A*> buffer(buffers);
+      for (size_t k = 0; k < buffers; ++k) buffer[k] = memory.data() + Index(k) * room;
+      body(b, e, buffer.data());
+    });
   }
 
+  Index grain() const { return std::max(together.most, kGrain / std::max<Index>(1, rows.n)); }
+
   void forward() const {
-    over(rows.count, rows.n, NI + NO, [&](Index begin, Index end, A** buffer) {
+    over(rows.count, grain(), NI + NO, [&](Index begin, Index end, A** buffer) {
+      const Together part = together.of(begin, end);
       RowIo<A> in[NI], out[NO];
-      for (size_t k = 0; k < NI; ++k) in[k] = io(args.in[k], Op::operands[k].along, buffer[k]);
-      for (size_t k = 0; k < NO; ++k) out[k] = io(args.out[k], Op::outputs[k], buffer[NI + k]);
+      for (size_t k = 0; k < NI; ++k)
+        in[k] = io(args.in[k], Op::operands[k].along, buffer[k], part);
+      for (size_t k = 0; k < NO; ++k)
+        out[k] = io(args.out[k], Op::outputs[k], buffer[NI + k], part);
       for (Index r = begin; r < end; ++r) {
         const A* x[NI];
         A* y[NO];
@@ -228,9 +311,9 @@ struct RowwiseRun {
     // every block has a sum of its own, and the rows that are added to neighbouring ones are a unit
     // of work, of as many as leave a unit for each thread: memory is best read in order.
     const Index blocks = std::max<Index>(1, (rows.count + kSumBlock - 1) / kSumBlock);
-    const Index together =
+    const Index adjacent =
         Index(std::bit_floor(size_t(std::clamp<Index>(blocks * kLanes / threads(), 1, kLanes))));
-    const Index units = kLanes / together;
+    const Index units = kLanes / adjacent;
     std::unique_ptr<Scratch<A>> sums[NI];
     bool by_unit = false;
     for (size_t k = 0; k < NI; ++k) {
@@ -240,13 +323,16 @@ struct RowwiseRun {
       by_unit = true;
     }
     auto chunk = [&](Index begin, Index end, A** buffer) {
+      const Together part = by_unit ? Together{} : together.of(begin, end);
       RowIo<A> in[NI], out[NO], g[NO], d[NI];
-      for (size_t k = 0; k < NI; ++k) in[k] = io(args.in[k], Op::operands[k].along, buffer[k]);
-      for (size_t k = 0; k < NO; ++k) out[k] = io(args.out[k], Op::outputs[k], buffer[NI + k]);
-      for (size_t k = 0; k < NO; ++k)
-        g[k] = io(args.grad_out[k], Op::outputs[k], buffer[NI + NO + k]);
       for (size_t k = 0; k < NI; ++k)
-        d[k] = io(args.grad_in[k], Op::operands[k].along, buffer[NI + 2 * NO + k]);
+        in[k] = io(args.in[k], Op::operands[k].along, buffer[k], part);
+      for (size_t k = 0; k < NO; ++k)
+        out[k] = io(args.out[k], Op::outputs[k], buffer[NI + k], part);
+      for (size_t k = 0; k < NO; ++k)
+        g[k] = io(args.grad_out[k], Op::outputs[k], buffer[NI + NO + k], part);
+      for (size_t k = 0; k < NI; ++k)
+        d[k] = io(args.grad_in[k], Op::operands[k].along, buffer[NI + 2 * NO + k], part);
       auto row = [&](Index r) {
         const A *x[NI], *y[NO], *gy[NO];
         A *dx[NI], *sum[NI];
@@ -268,12 +354,12 @@ struct RowwiseRun {
       for (Index at = begin; at < end; ++at) {
         const Index block = at / units * kSumBlock, last = std::min(rows.count, block + kSumBlock);
         if (!by_unit) row(at);
-        for (Index r = block + at % units * together; by_unit && r < last; r += kLanes)
-          for (Index i = r; i < std::min(last, r + together); ++i) row(i);
+        for (Index r = block + at % units * adjacent; by_unit && r < last; r += kLanes)
+          for (Index i = r; i < std::min(last, r + adjacent); ++i) row(i);
       }
     };
-    by_unit ? over(blocks * units, kGrain, 2 * NI + 2 * NO, chunk)
-            : over(rows.count, rows.n, 2 * NI + 2 * NO, chunk);
+    by_unit ? over(blocks * units, 1, 2 * NI + 2 * NO, chunk)
+            : over(rows.count, grain(), 2 * NI + 2 * NO, chunk);
     for (size_t k = 0; k < NI; ++k) {
       if (!sums[k]) continue;
       A* total = sums[k]->data();

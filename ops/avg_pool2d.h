@@ -18,30 +18,42 @@ struct AvgPool2d : PoolOf<AvgPool2d> {
     const auto& a = args.attrs.as<Attrs>();
     return pool_window("avg_pool2d", args.in[0].shape, a.kernel_size, a.stride, a.padding);
   }
-  /// What a window is divided by.
-  static Index count(const OpArgs& args, const Window& w, Slide::Range hs, Slide::Range ws) {
-    if (args.attrs.as<Attrs>().count_include_pad) return w.taps();
-    return std::max<Index>(1, (hs.end - hs.begin) * (ws.end - ws.begin));
-  }
+  /// What each window is divided by.
   template <class A>
-  static A pool(const OpArgs& args, const Window& w, const A* x, Index oh, Index ow) {
-    const auto hs = w.h.taps(oh), ws = w.w.taps(ow);
-    A total = 0;
-    for (Index kh = hs.begin; kh < hs.end; ++kh) {
-      const A* line = x + w.h.at(oh, kh) * w.w.in + w.w.at(ow, ws.begin);
-      A sum = 0;
-      for (Index k = 0; k < ws.end - ws.begin; ++k) sum += line[k];
-      total += sum;
+  static void counts(const OpArgs& args, const Window& w, Run run, A* n) {
+    std::fill(n, n + run.n, A(w.taps()));
+    if (args.attrs.as<Attrs>().count_include_pad) return;
+    const auto hs = w.h.taps(run.oh);
+    for (Index i = 0; i < run.n; ++i) {
+      const auto ws = w.w.taps(run.first + i);
+      n[i] = A(std::max<Index>(1, (hs.end - hs.begin) * (ws.end - ws.begin)));
     }
-    return total / A(count(args, w, hs, ws));
   }
   template <class A>
-  static void spread(const OpArgs& args, const Window& w, const A*, Index oh, Index ow, A g, A* d) {
-    const auto hs = w.h.taps(oh), ws = w.w.taps(ow);
-    const A share = g / A(count(args, w, hs, ws));
-    for (Index kh = hs.begin; kh < hs.end; ++kh)
-      for (Index kw = ws.begin; kw < ws.end; ++kw)
-        d[w.h.at(oh, kh) * w.w.in + w.w.at(ow, kw)] += share;
+  static void pool(const OpArgs& args, const Window& w, Run run, const A* x, A* y) {
+    A n[Run::kMost], total[Run::kMost] = {};
+    counts(args, w, run, n);
+    const auto hs = w.h.taps(run.oh);
+    for (Index kh = hs.begin; kh < hs.end; ++kh) {
+      const A* line = x + w.h.at(run.oh, kh) * w.w.in;
+      A sum[Run::kMost] = {};
+      for (Index kw = 0; kw < w.w.kernel; ++kw)
+        run.inside(w.w, kw, [&](Index i, Index at) { sum[i] += line[at]; });
+      for (Index i = 0; i < run.n; ++i) total[i] += sum[i];
+    }
+    for (Index i = 0; i < run.n; ++i) y[i] = total[i] / n[i];
+  }
+  template <class A>
+  static void spread(const OpArgs& args, const Window& w, Run run, const A*, const A* g, A* d) {
+    A share[Run::kMost];
+    counts(args, w, run, share);
+    for (Index i = 0; i < run.n; ++i) share[i] = g[i] / share[i];
+    const auto hs = w.h.taps(run.oh);
+    for (Index kh = hs.begin; kh < hs.end; ++kh) {
+      A* line = d + w.h.at(run.oh, kh) * w.w.in;
+      for (Index kw = w.w.kernel; kw-- > 0;)  // an element gets its shares in the positions' order
+        run.inside(w.w, kw, [&](Index i, Index at) { line[at] += share[i]; });
+    }
   }
   static std::vector<Example> examples() {
     std::vector<Example> list;

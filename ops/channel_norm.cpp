@@ -20,7 +20,9 @@ template <class A>
 struct Planes {
   const ChannelNorm& norm;
   const OpArgs& args;
-  cpu::Rows rows;
+  using Io = cpu::RowIo<A>;
+  cpu::Rows rows, sets;  ///< planes; sets of planes that are not adjacent
+  cpu::Together together;
   Index channels, n;  ///< n: elements in a set
   A *mean, *var;
 
@@ -28,32 +30,47 @@ struct Planes {
       : norm(c),
         args(c.args),
         rows(c.args.in[0].shape, ~uint32_t{3}),
+        sets(c.args.in[0].shape, ~uint32_t{2}),
         channels(rows.shape[1]),
         n(rows.n * c.count),
         mean(static_cast<A*>(args.out[1].data)),
-        var(static_cast<A*>(args.out[2].data)) {}
+        var(static_cast<A*>(args.out[2].data)) {
+    if (!norm.adjacent) together = cpu::Together(sets);
+  }
 
   Index plane(Index set, Index k) const {
     return norm.adjacent ? set * norm.count + k : set + k * channels;
   }
-  /// Calls f(set, buffers of n elements) for every set, threaded.
+  Index channel(Index set, Index k) const { return norm.adjacent ? plane(set, k) % channels : set; }
+  /// Calls f(set, what loads or stores each of `all`) for every set, threaded.
   template <class F>
-  void each(size_t buffers, F f) const {
-    const Index grain = std::max<Index>(1, 4096 / std::max<Index>(1, n));
-    parallel_for(norm.sets, grain, [&](Index begin, Index end) {
-      Scratch<A> memory(buffers * size_t(n));
-      for (Index set = begin; set < end; ++set) f(set, memory.data());
-    });
+  void each(std::initializer_list<const Arg*> all, F f) const {
+    const Index room = together.most * ((n + 16) / 16 * 16);
+    parallel_for(norm.sets, std::max(together.most, 4096 / std::max<Index>(1, n)),
+                 [&](Index begin, Index end) {
+                   Scratch<A> memory(all.size() * size_t(room));
+                   std::vector<Io> io;
+                   for (const Arg* arg : all)
+                     io.push_back({arg, Along::row, memory.data() + Index(io.size()) * room,
+                                   arg->strides, together.of(begin, end)});
+                   for (Index set = begin; set < end; ++set) f(set, io);
+                 });
   }
   /// A set's planes, one after the other.
-  void load(const Arg& from, Index set, A* to) const {
-    for (Index k = 0; k < norm.count; ++k, to += rows.n) {
-      const A* x = cpu::RowIo<A>{&from, Along::row, to, from.strides}.load(rows, plane(set, k));
-      if (x != to) std::copy(x, x + rows.n, to);
-    }
+  const A* load(const Io& io, Index set) const {
+    if (!norm.adjacent) return io.load(sets, set);
+    Io one = io;
+    for (Index k = 0; k < norm.count; ++k, one.buffer += rows.n)
+      if (const A* x = one.load(rows, plane(set, k)); x != one.buffer)
+        std::copy(x, x + rows.n, one.buffer);
+    return io.buffer;
   }
-  void store(const Arg& to, Index p, A* values) const {
-    store_run(advance(to.data, to.dtype, p * rows.n), to.dtype, 1, rows.n, values);
+  A* target(const Io& io, Index set) const {
+    return norm.adjacent || !io.arg->data ? io.buffer : io.target(sets, set);
+  }
+  void store(const Io& io, Index set) const {
+    if (!norm.adjacent) return io.store(sets, set);
+    store_run(advance(io.arg->data, io.arg->dtype, set * n), io.arg->dtype, 1, n, io.buffer);
   }
   A rstd(Index set) const { return math::rsqrt(var[set] + A(norm.eps)); }
 
@@ -69,53 +86,61 @@ struct Planes {
         bias(args.in[norm.weight + 1], channels, A(0));
     if (norm.mean >= 0)
       for (int k = 0; k < 2; ++k) copy(args.in[norm.mean + k], args.out[1 + k]);
-    each(1, [&](Index set, A* x) {
-      load(args.in[0], set, x);
+    each({&args.in[0], &args.out[0]}, [&](Index set, const auto& io) {
+      const A* x = load(io[0], set);
+      A* y = target(io[1], set);
       if (norm.mean < 0) measure(set, x);
       const A shift = mean[set], scale = rstd(set);
-      for (Index k = 0; k < norm.count; ++k, x += rows.n) {
-        const Index p = plane(set, k);
-        const A w = weight.values[size_t(p % channels)], b = bias.values[size_t(p % channels)];
-        for (Index j = 0; j < rows.n; ++j) x[j] = (x[j] - shift) * scale * w + b;
-        store(args.out[0], p, x);
+      for (Index k = 0, j = 0; j < n; ++k) {
+        const Index c = channel(set, k), end = norm.adjacent ? j + rows.n : n;
+        const A w = weight.values[size_t(c)], b = bias.values[size_t(c)];
+        for (; j < end; ++j) y[j] = (x[j] - shift) * scale * w + b;
       }
+      store(io[1], set);
     });
   }
 
   void backward() const {
     const PerChannel<A> weight(args.in[norm.weight], channels, A(1));
-    // Per plane, the sums of g * normalised x and of g; all other gradients are made from them.
+    // Per plane of each set, the sums of g * normalised x and of g; all other gradients are made
+    // from them.
     Scratch<A> g_normal(size_t(rows.count)), g_sum(size_t(rows.count));
     const Arg& to = args.grad_in[0];
-    each(2, [&](Index set, A* x) {
-      A* g = x + n;
-      load(args.in[0], set, x);
-      load(args.grad_out[0], set, g);
+    each({&args.in[0], &args.grad_out[0], &to}, [&](Index set, const auto& io) {
+      const A *x = load(io[0], set), *g = load(io[1], set);
+      A* d = target(io[2], set);
       const A shift = mean[set], scale = rstd(set);
-      for (Index j = 0; j < n; ++j) x[j] = (x[j] - shift) * scale;
+      for (Index j = 0; j < n; ++j) d[j] = (x[j] - shift) * scale;
       A along = 0, level = 0;
       for (Index k = 0; k < norm.count; ++k) {
-        const Index p = plane(set, k);
-        const A *xs = x + k * rows.n, *gs = g + k * rows.n, w = weight.values[size_t(p % channels)];
-        along +=
-            w * (g_normal[size_t(p)] = sum16<A>(rows.n, [=](Index j) { return gs[j] * xs[j]; }));
-        level += w * (g_sum[size_t(p)] = sum16<A>(rows.n, [=](Index j) { return gs[j]; }));
+        const size_t p = size_t(set * norm.count + k);
+        const A *xs = d + k * rows.n, *gs = g + k * rows.n,
+                w = weight.values[size_t(channel(set, k))];
+        auto sum = [&](auto f) { return rows.n == 1 ? A(0) + f(0) : sum16<A>(rows.n, f); };
+        along += w * (g_normal[p] = sum([=](Index j) { return gs[j] * xs[j]; }));
+        level += w * (g_sum[p] = sum([=](Index j) { return gs[j]; }));
       }
       if (!to.data) return;
       along = norm.mean < 0 ? along / A(n) : A(0);
       level = norm.mean < 0 ? level / A(n) : A(0);
-      for (Index k = 0; k < norm.count; ++k, x += rows.n, g += rows.n) {
-        const Index p = plane(set, k);
-        const A w = weight.values[size_t(p % channels)];
-        for (Index j = 0; j < rows.n; ++j) x[j] = scale * (w * g[j] - level - x[j] * along);
-        store(to, p, x);
+      for (Index k = 0, j = 0; j < n; ++k) {
+        const Index end = norm.adjacent ? j + rows.n : n;
+        const A w = weight.values[size_t(channel(set, k))];
+        for (; j < end; ++j) d[j] = scale * (w * g[j] - level - d[j] * along);
       }
+      store(io[2], set);
     });
-    const Shape planes{rows.shape[0], channels};
-    auto reduce = [&](int operand, Scratch<A>& sums, auto slope) {
+    auto reduce = [&](int operand, const Scratch<A>& sums, auto slope) {
       if (operand < 0 || !args.grad_in[operand].data) return;
-      for (Index p = 0; p < rows.count; ++p) sums[size_t(p)] *= slope(p % channels);
-      sum_to(static_cast<const A*>(sums.data()), planes, args.grad_in[operand]);
+      if (norm.adjacent)
+        return sum_to(static_cast<const A*>(sums.data()), {rows.shape[0], channels},
+                      args.grad_in[operand]);
+      Scratch<A> total{size_t(channels)};
+      for (Index c = 0; c < channels; ++c) {
+        const A *own = sums.data() + c * norm.count, by = slope(c);
+        total[size_t(c)] = sum16<A>(norm.count, [=](Index k) { return own[k] * by; });
+      }
+      copy({total.data(), dtype_for<A>(), {channels}, {1}, true}, args.grad_in[operand]);
     };
     auto one = [](Index) { return A(1); };
     reduce(norm.weight, g_normal, one);

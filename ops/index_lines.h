@@ -1,6 +1,7 @@
 // ops/index_lines.h -- what gather, index_select and scatter_add share: an index chooses elements
-// along one axis. Everything runs line by line along that axis: different lines meet different
-// elements, so they run in parallel, and sums within a line are in the order of the axis.
+// along one axis. Different lines along that axis meet different elements, so they run in parallel,
+// and sums within a line are in the order of the axis. Everything moves along the last axis: in
+// runs that are a line, or an element each of lines side by side.
 #pragma once
 #include <algorithm>
 
@@ -16,50 +17,86 @@ class IndexLines {
   /// in [0, n). @throws Error naming one that does not.
   IndexLines(const char* op, const Arg& index, const Shape& shape, const Strides& steps, int axis,
              Index n)
-      : index_(index), steps_(steps), across_(shape), axis_(axis), length_(shape[axis]) {
+      : index_(index),
+        steps_(steps),
+        outer_(shape),
+        axis_(axis),
+        last_(shape.rank() - 1),
+        runs_(axis == last_ ? 1 : shape[axis]),
+        size_(shape[last_]) {
     index_.check(op, "index", n);
-    across_[axis] = 1;
+    outer_[axis] = outer_[last_] = 1;
   }
   /// to[.., j, ..] = from[.., index[.., j, ..], ..]
   template <class A>
   void gather(const Arg& from, const Arg& to) const {
-    each(from, to.strides, [&]<class T>(const T* x, Index step, const Index* at, Index place) {
-      Scratch<A> line(static_cast<size_t>(length_));
-      for (Index j = 0; j < length_; ++j)
-        line[size_t(j)] = convert_to<A>(x[at[j * steps_[axis_]] * step]);
-      store_run(advance(to.data, to.dtype, place), to.dtype, to.strides[axis_], length_,
-                line.data());
-    });
+    const Index along = from.strides[axis_], across = axis_ == last_ ? 0 : from.strides[last_];
+    each(from, to.strides,
+         [&]<class T>(const T* x, const Index* at, Index place, Index j, Index n) {
+           place += j * to.strides[axis_];
+           for (Index e = 0, m; e < n; e += m) {
+             m = std::min(n - e, kPiece);
+             A buffer[kPiece];
+             const A* run = buffer;
+             if (steps_[last_] == 0)
+               run = load_run(x + at[0] * along, from.dtype, across, m, buffer);
+             else
+               for (Index i = 0; i < m; ++i)
+                 buffer[i] =
+                     convert_to<A>(x[(e + i) * across + at[(e + i) * steps_[last_]] * along]);
+             store_run(advance(to.data, to.dtype, place + e * to.strides[last_]), to.dtype,
+                       to.strides[last_], m, run);
+           }
+         });
   }
   /// sums[.., index[.., j, ..], ..] += from[.., j, ..]
   template <class A>
   void scatter_add(const Arg& from, A* sums, const Strides& strides) const {
-    each(from, strides, [&]<class T>(const T* x, Index step, const Index* at, Index place) {
-      for (Index j = 0; j < length_; ++j)
-        sums[place + at[j * steps_[axis_]] * strides[axis_]] += convert_to<A>(x[j * step]);
+    const Index along = strides[axis_], across = axis_ == last_ ? 0 : 1, step = from.strides[last_];
+    each(from, strides, [&]<class T>(const T* x, const Index* at, Index place, Index j, Index n) {
+      A buffer[kPiece], *to = sums + place;
+      x += j * from.strides[axis_];
+      if (steps_[last_] == 0) {
+        const A* run = load_run(x, from.dtype, step, n, buffer);
+        for (Index e = 0; e < n; ++e) to[at[0] * along + e] += run[e];
+      } else {
+        for (Index e = 0; e < n; ++e)
+          to[e * across + at[e * steps_[last_]] * along] += convert_to<A>(x[e * step]);
+      }
     });
   }
 
  private:
-  /// Calls f(start in `from`, its step, start of the index, start by `strides`) for every line.
+  static constexpr Index kPiece = 512;
+  /// Calls f(start in `from`, start of the index, start by `strides`, j, n) for every run; both
+  /// starts are those of j = 0. A run of lines side by side is cut into pieces.
   template <class F>
   void each(const Arg& from, const Strides& strides, F f) const {
-    parallel_for(across_.numel(), std::max<Index>(1, 4096 / std::max<Index>(1, length_)),
+    const Index piece = axis_ == last_ ? size_ : kPiece;
+    const Index pieces = axis_ == last_ ? 1 : (size_ + kPiece - 1) / kPiece;
+    parallel_for(outer_.numel() * pieces,
+                 std::max<Index>(1, 4096 / std::max<Index>(1, runs_ * piece)),
                  [&](Index begin, Index end) {
                    visit(from.dtype, [&](auto tag) {
                      using T = typename decltype(tag)::type;
-                     for (Index line = begin; line < end; ++line)
-                       f(static_cast<const T*>(from.data) + offset_of(line, across_, from.strides),
-                         from.strides[axis_], index_.data() + offset_of(line, across_, steps_),
-                         offset_of(line, across_, strides));
+                     for (Index unit = begin; unit < end; ++unit) {
+                       const Index outer = unit / pieces, first = unit % pieces * piece;
+                       auto start = [&](const Strides& s) {
+                         return offset_of(outer, outer_, s) + first * s[last_];
+                       };
+                       for (Index j = 0; j < runs_; ++j)
+                         f(static_cast<const T*>(from.data) + start(from.strides),
+                           index_.data() + start(steps_) + j * steps_[axis_], start(strides), j,
+                           std::min(piece, size_ - first));
+                     }
                    });
                  });
   }
   Indices index_;
   Strides steps_;
-  Shape across_;  ///< numbers the lines: the axis is 1
-  int axis_;
-  Index length_;
+  Shape outer_;  ///< all but the axis and the last one
+  int axis_, last_;
+  Index runs_, size_;  ///< how many for each of the outer ones; elements in each
 };
 
 /// An index with an element for every element of the lines.

@@ -20,26 +20,38 @@ struct MaxPool2d : PoolOf<MaxPool2d> {
     return pool_window("max_pool2d", args.in[0].shape, a.kernel_size, a.stride, a.padding,
                        a.dilation);
   }
-  /// Where the largest element is; -1 where the window lies between the elements.
+  /// The largest elements and the taps they are at; -1 where the window lies between the elements.
   template <class A>
-  static Index top(const Window& w, const A* x, Index oh, Index ow) {
-    const auto hs = w.h.taps(oh), ws = w.w.taps(ow);
-    Index best = -1;
+  static void tops(const Window& w, Run run, const A* x, A* top, int32_t* tap) {
+    std::fill(top, top + run.n, -std::numeric_limits<A>::infinity());
+    std::fill(tap, tap + run.n, -1);
+    const auto hs = w.h.taps(run.oh);
     for (Index kh = hs.begin; kh < hs.end; ++kh)
-      for (Index kw = ws.begin; kw < ws.end; ++kw) {
-        const Index i = w.h.at(oh, kh) * w.w.in + w.w.at(ow, kw);
-        if (best < 0 || x[i] > x[best] || (x[i] != x[i] && x[best] == x[best])) best = i;
+      for (Index kw = 0; kw < w.w.kernel; ++kw) {
+        const A* line = x + w.h.at(run.oh, kh) * w.w.in;
+        const int32_t here = int32_t(kh * w.w.kernel + kw);
+        run.inside(w.w, kw, [=](Index i, Index at) {
+          const A v = line[at], best = top[i];
+          const bool wins = (tap[i] < 0) | (v > best) | ((v != v) & (best == best));
+          top[i] = wins ? v : best;
+          tap[i] = wins ? here : tap[i];
+        });
       }
-    return best;
   }
   template <class A>
-  static A pool(const OpArgs&, const Window& w, const A* x, Index oh, Index ow) {
-    const Index i = top(w, x, oh, ow);
-    return i < 0 ? -std::numeric_limits<A>::infinity() : x[i];
+  static void pool(const OpArgs&, const Window& w, Run run, const A* x, A* y) {
+    int32_t taps[Run::kMost];
+    tops(w, run, x, y, taps);
   }
   template <class A>
-  static void spread(const OpArgs&, const Window& w, const A* x, Index oh, Index ow, A g, A* d) {
-    if (const Index i = top(w, x, oh, ow); i >= 0) d[i] += g;
+  static void spread(const OpArgs&, const Window& w, Run run, const A* x, const A* g, A* d) {
+    A top[Run::kMost];
+    int32_t taps[Run::kMost];
+    tops(w, run, x, top, taps);
+    for (Index i = 0; i < run.n; ++i) {
+      const Index kh = taps[i] / w.w.kernel, kw = taps[i] % w.w.kernel;
+      if (taps[i] >= 0) d[w.h.at(run.oh, kh) * w.w.in + w.w.at(run.first + i, kw)] += g[i];
+    }
   }
   static std::vector<Example> examples() {
     std::vector<Example> list;

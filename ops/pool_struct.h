@@ -47,9 +47,27 @@ void each_image(std::initializer_list<const Arg*> from, const Arg& to, F f) {
       });
 }
 
-/// A Pool has window(args), pool(args, window, image, oh, ow), the value at a position, and
-/// spread(args, window, image, oh, ow, g, d), which adds its gradient g to that of the image; the
-/// latter is given the image where backward saves x.
+/// Positions of a row of results that are worked on together.
+struct Run {
+  static constexpr Index kMost = 64;
+  Index oh, first, n;
+  /// Calls f(i, where in the row of x) for those first + i of them where tap k lies inside x.
+  template <class F>
+  void inside(const Slide& s, Index k, F f) const {
+    const auto all = s.positions(k);
+    const Index begin = std::max(all.begin - first, Index{0}), end = std::min(all.end - first, n);
+    const Index at = s.at(first, k);
+    auto step = [&](Index by) {
+#pragma GCC ivdep
+      for (Index i = begin; i < end; ++i) f(i, at + i * by);
+    };
+    s.stride == 1 ? step(1) : s.stride == 2 ? step(2) : step(s.stride);
+  }
+};
+
+/// A Pool has window(args), pool(args, window, run, image, y), which sets the values of the run,
+/// and spread(args, window, run, image, g, d), which adds their gradients g to that of the image;
+/// the latter is given the image where backward saves x.
 template <class Pool>
 struct PoolOf {
   static constexpr std::array operands{Operand{"x"}};
@@ -69,16 +87,17 @@ struct PoolOf {
 
  private:
   template <class F>
-  static void each_position(const Window& w, F f) {
-    for (Index oh = 0, o = 0; oh < w.h.out(); ++oh)
-      for (Index ow = 0; ow < w.w.out(); ++ow, ++o) f(oh, ow, o);
+  static void each_run(const Window& w, F f) {
+    const Index width = w.w.out();
+    for (Index oh = 0; oh < w.h.out(); ++oh)
+      for (Index first = 0; first < width; first += Run::kMost)
+        f(Run{oh, first, std::min(Run::kMost, width - first)}, oh * width + first);
   }
   template <class A>
   static void forward_in(OpArgs& args) {
     const Window w = Pool::window(args);
     each_image<A>({&args.in[0]}, args.out[0], [&](const A* const* from, A* y) {
-      const A* x = from[0];
-      each_position(w, [&](Index oh, Index ow, Index o) { y[o] = Pool::pool(args, w, x, oh, ow); });
+      each_run(w, [&](Run run, Index at) { Pool::pool(args, w, run, from[0], y + at); });
     });
   }
   template <class A>
@@ -87,9 +106,7 @@ struct PoolOf {
     Arg x = args.in[0];
     x.defined = x.data != nullptr;
     each_image<A>({&args.grad_out[0], &x}, args.grad_in[0], [&](const A* const* from, A* d) {
-      each_position(w, [&](Index oh, Index ow, Index o) {
-        Pool::spread(args, w, from[1], oh, ow, from[0][o], d);
-      });
+      each_run(w, [&](Run run, Index at) { Pool::spread(args, w, run, from[1], from[0] + at, d); });
     });
   }
 };

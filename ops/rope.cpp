@@ -15,12 +15,14 @@ void turn(const OpArgs& args, const Arg& from, const Arg& to, double sign) {
   const Index length = to.shape[rank - 2], width = to.shape[rank - 1], half = width / 2;
   const Shape across = leading(to.shape, 1);
   const Strides steps = leading(from.strides, 1), to_steps = leading(to.strides, 1);
+  Scratch<double> frequency{size_t(half)};
+  for (Index i = 0; i < half; ++i)
+    frequency[size_t(i)] = std::pow(attrs.theta, -2.0 * double(i) / double(width));
   Scratch<A> table(size_t(length * width));  // of each position: cosines, then sines
   parallel_for(length, 64, [&](Index begin, Index end) {
     for (Index t = begin; t < end; ++t)
       for (Index i = 0; i < half; ++i) {
-        const double frequency = std::pow(attrs.theta, -2.0 * double(i) / double(width));
-        const double angle = double(attrs.offset + t) * frequency;
+        const double angle = double(attrs.offset + t) * frequency[size_t(i)];
         table[size_t(t * width + i)] = A(std::cos(angle));
         table[size_t(t * width + half + i)] = A(sign * std::sin(angle));
       }
