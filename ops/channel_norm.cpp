@@ -87,12 +87,21 @@ struct Planes {
     // Per plane, the sums of g * normalised x and of g; all other gradients are made from them.
     Scratch<A> g_normal(size_t(rows.count)), g_sum(size_t(rows.count));
     const Arg& to = args.grad_in[0];
+    const bool given = norm.mean >= 0;  // then pointwise
     each(2, [&](Index set, A* x) {
       A* g = x + n;
       load(args.in[0], set, x);
       load(args.grad_out[0], set, g);
+      if (cpu::all_zero(g, n)) {  // nothing arrives, nothing leaves: see vjp_at
+        for (Index k = 0; k < norm.count; ++k) {
+          const Index p = plane(set, k);
+          g_normal[size_t(p)] = g_sum[size_t(p)] = A(0);
+          if (to.data) store(to, p, g + k * rows.n);
+        }
+        return;
+      }
       const A shift = mean[set], scale = rstd(set);
-      for (Index j = 0; j < n; ++j) x[j] = (x[j] - shift) * scale;
+      for (Index j = 0; j < n; ++j) x[j] = given && g[j] == A(0) ? A(0) : (x[j] - shift) * scale;
       A along = 0, level = 0;
       for (Index k = 0; k < norm.count; ++k) {
         const Index p = plane(set, k);
@@ -102,25 +111,29 @@ struct Planes {
         level += w * (g_sum[size_t(p)] = sum16<A>(rows.n, [=](Index j) { return gs[j]; }));
       }
       if (!to.data) return;
-      along = norm.mean < 0 ? along / A(n) : A(0);
-      level = norm.mean < 0 ? level / A(n) : A(0);
+      along /= A(n);
+      level /= A(n);
       for (Index k = 0; k < norm.count; ++k, x += rows.n, g += rows.n) {
         const Index p = plane(set, k);
         const A w = weight.values[size_t(p % channels)];
-        for (Index j = 0; j < rows.n; ++j) x[j] = scale * (w * g[j] - level - x[j] * along);
+        for (Index j = 0; j < rows.n; ++j)
+          x[j] = !given         ? scale * (w * g[j] - level - x[j] * along)
+                 : g[j] == A(0) ? A(0)
+                                : scale * (w * g[j]);
         store(to, p, x);
       }
     });
     const Shape planes{rows.shape[0], channels};
     auto reduce = [&](int operand, Scratch<A>& sums, auto slope) {
       if (operand < 0 || !args.grad_in[operand].data) return;
-      for (Index p = 0; p < rows.count; ++p) sums[size_t(p)] *= slope(p % channels);
+      for (Index p = 0; p < rows.count; ++p)
+        if (sums[size_t(p)] != A(0)) sums[size_t(p)] *= slope(p % channels);
       sum_to(static_cast<const A*>(sums.data()), planes, args.grad_in[operand]);
     };
     auto one = [](Index) { return A(1); };
     reduce(norm.weight, g_normal, one);
     reduce(norm.weight + 1, g_sum, one);
-    if (norm.mean < 0) return;
+    if (!given) return;
     reduce(norm.mean, g_sum, [&](Index c) { return -weight.values[size_t(c)] * rstd(c); });
     reduce(norm.mean + 1, g_normal,
            [&](Index c) { return A(-0.5) * weight.values[size_t(c)] * rstd(c) * rstd(c); });

@@ -1,26 +1,10 @@
 // What goes wrong with masks in the field. Names begin with the case's id (docs/field-cases.md).
 #include "minim/amp/autocast.h"
 #include "minim/core/warn.h"
-#include "minim/tests/optim_fixture.h"
+#include "minim/tests/field_samples.h"
 
 using namespace minim;
 using namespace minim::test;
-
-namespace {
-
-Tensor some(const Shape& shape, DType d = DType::f32) {
-  Values v(size_t(shape.numel()));
-  for (size_t i = 0; i < v.size(); ++i) v[i] = std::sin(double(7 * i + 1));
-  return tensor(v, shape, d);
-}
-
-bool all_finite(const Tensor& x) {
-  for (double v : x.to_vector())
-    if (!std::isfinite(v)) return false;
-  return true;
-}
-
-}  // namespace
 
 TEST_CASE("M2: masks are taken together as booleans, where two sentinels would add up to -inf") {
   CHECK(tensor({-65504}, DType::f16).item() == -65504);
