@@ -176,6 +176,7 @@ TEST_CASE("N1: of every op with an infinite slope what where leaves out has grad
       {"pow", 0, [](const Tensor& x) { return pow(x, 0.5); }},
       {"negative pow", 0, [](const Tensor& x) { return pow(x, -1.0); }},
       {"div", 0, [](const Tensor& x) { return 1.0 / x; }},
+      {"reciprocal", 0, [](const Tensor& x) { return reciprocal(x); }},
       {"div of itself", 0, [](const Tensor& x) { return x / x; }},
       {"x log x", 0, [](const Tensor& x) { return x * log(x); }},
       {"bce", 0,
@@ -197,6 +198,15 @@ TEST_CASE("N1: of every op with an infinite slope what where leaves out has grad
       {"logsumexp", -kInf,
        [](const Tensor& x) { return logsumexp(x.unsqueeze(1), {.axes = {1}}); }},
       {"exp", 8192, [](const Tensor& x) { return exp(x); }},
+      {"softmax", kInf,
+       [](const Tensor& x) {
+         return softmax(stack({x, -x}, 1), {1}).select(1, 0);
+       }},
+      {"cross_entropy", kInf,
+       [](const Tensor& x) {
+         return cross_entropy(stack({x, -x}, 1), zeros(x.shape(), DType::i64),
+                              {.reduction = Reduction::none});
+       }},
   };
   for (const Case& c : cases)
     for (DType d : {DType::f32, DType::f64, DType::f16, DType::bf16}) {

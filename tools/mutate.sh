@@ -58,6 +58,9 @@ broadcast rows lose their place @ core/walk.h @ row /= sizes_[d]; @ row /= 1; @ 
 a masked row meets an infinite slope @ core/rowwise.h @ if (some)\n @ if (true)\n @ rows/rms_norm @ N1: a row*
 a masked channel meets an infinite slope @ ops/channel_norm.cpp @ if (cpu::all_zero(g, n)) @ if (false) @ ops/channel_norm @ N1: a row*
 an element out of a channel meets its NaN @ ops/channel_norm.cpp @ given && g[j] == A(0) ? A(0) : (x[j] @ (x[j] @ ops/channel_norm @ N1: a row*
+a position left out of a loss meets its NaN @ ops/cross_entropy.cpp @ p.counts(r) && slope(r) != A(0) @ p.counts(r) @ ops/cross_entropy @ N1:*
+an infinite batch moves the running statistics @ ops/composite.cpp @ where(finite, to * (1 - m) + batch, to) @ to * (1 - m) + batch @ ops/composite @ R6:*
+no small block is no Error @ core/allocator.cpp @ if (!block) pool::fail_full(size, name_of(kind)); @ if (!block) throw std::bad_alloc(); @ core/allocator @ no more memory*
 strided loads are dense @ core/convert.cpp @ convert_to<A>(p[i * stride]) @ convert_to<A>(p[i]) @ core/convert @ tensors convert*
 f64 to 16 bits by way of f32 @ core/convert.cpp @ p[i * stride] = convert_to<T>(values[i]) @ p[i * stride] = convert_to<T>(float(values[i])) @ core/convert @ tensors round*
 a NaN of few bits becomes inf in bf16 @ core/half.h @ uint16_t((x >> 16) | 0x40u) @ uint16_t(x >> 16) @ tests/test_dtype @ no payload*
