@@ -123,11 +123,12 @@ void* allocate(size_t bytes, Device device, MemoryKind kind) {
   size_t size = size_class(bytes);
   if (size <= pool::kMost) {
     void* block = pool::take(size);
+    if (!block) pool::fail_full(size, name_of(kind));
     count_small(int64_t(size), kind);
     return block;
   }
   Cache& c = cache();
-  std::lock_guard lock(c.mutex);
+  std::unique_lock lock(c.mutex);
   std::vector<void*>& blocks = c.free[size];
   void* p = nullptr;
   if (!blocks.empty()) {
@@ -137,9 +138,7 @@ void* allocate(size_t bytes, Device device, MemoryKind kind) {
   } else {
     constexpr size_t kMost = size_t{1} << 40;  // no machine has it, and sanitizers end the program
     p = size < kMost ? std::aligned_alloc(kAlignment, size) : nullptr;
-    if (!p)
-      fail("out of memory: ", size, " bytes for ", name_of(kind), " (", Cache::total(c.count()),
-           " bytes in use)");
+    if (!p) lock.unlock(), pool::fail_full(size, name_of(kind));
   }
   c.large[size_t(kind)] += int64_t(size);
   c.count();

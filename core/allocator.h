@@ -42,7 +42,8 @@ MemoryStats stats();
 /// Bytes that this machine has.
 size_t physical();
 void reset_peak();
-/// Gives cached blocks back to the system.
+/// Gives cached blocks back to the system: all of more than 1 KB, and the smaller ones of this
+/// thread. What other threads keep of those, 36 MB each at most, is given back as they end.
 void empty_cache();
 }  // namespace memory
 

@@ -4,6 +4,9 @@
 #include <cstdlib>
 #include <new>
 
+#include "minim/core/allocator.h"
+#include "minim/core/error.h"
+
 namespace minim::pool {
 namespace {
 
@@ -40,11 +43,9 @@ void know_this_thread() {
 
 size_t list_of(size_t bytes) { return bytes <= kStep ? 0 : (bytes - 1) / kStep; }
 
-[[gnu::noinline]] void* from_system(size_t bytes) {
+[[gnu::noinline]] void* from_system(size_t bytes) noexcept {
   know_this_thread();
-  void* p = std::aligned_alloc(kStep, std::max<size_t>(1, (bytes + kStep - 1) / kStep) * kStep);
-  if (!p) throw std::bad_alloc();
-  return p;
+  return std::aligned_alloc(kStep, std::max<size_t>(1, (bytes + kStep - 1) / kStep) * kStep);
 }
 
 [[gnu::noinline]] void to_system(void* p) noexcept {
@@ -54,7 +55,7 @@ size_t list_of(size_t bytes) { return bytes <= kStep ? 0 : (bytes - 1) / kStep; 
 
 }  // namespace
 
-void* take(size_t bytes) {
+void* take(size_t bytes) noexcept {
   if (bytes > kMost) return from_system(bytes);
   List& list = lists[list_of(bytes)];
   Block* p = list.first;
@@ -70,6 +71,11 @@ void give(void* p, size_t bytes) noexcept {
   if (list.room == 0) return to_system(p);
   --list.room;
   list.first = new (p) Block{list.first};
+}
+
+void fail_full(size_t bytes, const char* what) {
+  fail("out of memory: ", bytes, " bytes for ", what, " (", memory::stats().total.current,
+       " bytes in use)");
 }
 
 size_t kept() {

@@ -13,8 +13,10 @@ inline constexpr size_t kStep = 64;  ///< sizes are its multiples, and so are th
 inline constexpr size_t kMost = 1024;
 inline constexpr size_t kLists = kMost / kStep;
 
-/// Uninitialised. Larger blocks are the system's. @throws std::bad_alloc
-void* take(size_t bytes);
+/// Uninitialised; null where the system has no more. Larger blocks are the system's.
+void* take(size_t bytes) noexcept;
+/// @throws Error with the size and what is in use.
+[[noreturn]] void fail_full(size_t bytes, const char* what);
 /// What take(bytes) gave, on this or another thread.
 void give(void* p, size_t bytes) noexcept;
 /// Bytes that this thread keeps.
@@ -28,7 +30,10 @@ struct Allocator {
   Allocator() = default;
   template <class U>
   Allocator(const Allocator<U>&) {}
-  T* allocate(size_t n) { return static_cast<T*>(take(n * sizeof(T))); }
+  T* allocate(size_t n) {
+    if (void* p = take(n * sizeof(T))) return static_cast<T*>(p);
+    fail_full(n * sizeof(T), "the records of tensors");
+  }
   void deallocate(T* p, size_t n) noexcept { give(p, n * sizeof(T)); }
   template <class U>
   void construct(U* p) {

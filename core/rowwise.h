@@ -8,7 +8,7 @@
 //   axes(attrs, rank): the axes that form a row, as bits;
 //   forward(lane, attrs, x, y): x[k][j] reads operand k, y[k][j] writes output k; x[k] is null
 //   where it was not given; vjp(lane, attrs, x, y, g, d): d[k] is null where it is not wanted, g[k]
-//   where it is zero.
+//   where it is zero. Not called for a row at which only zeros arrive: its gradients are 0.
 #pragma once
 #include <bit>
 #include <memory>
@@ -112,6 +112,11 @@ struct Together {
   }
 };
 
+template <class A>
+bool all_zero(const A* values, Index n) {
+  return std::all_of(values, values + n, [](A v) { return v == A(0); });
+}
+
 /// One operand, output or gradient as rows of A.
 template <class A>
 struct RowIo {
@@ -130,7 +135,7 @@ struct RowIo {
       if (r == first) load_lines(rows, first, last - first);
       return buffer + (r - first) * together.stride;
     }
-    Index n = along == Along::each ? 1 : rows.n;
+    const Index n = size(rows);
     if (!arg->data) return buffer;
     if (along == Along::each) return load_run(at(rows, r), arg->dtype, 1, 1, buffer);
     if (along == Along::shared)  // one axis: a column of a matrix is one, too
@@ -152,6 +157,7 @@ struct RowIo {
     if (crosses()) return buffer + (r - together.around(rows, r).first) * together.stride;
     return direct ? reinterpret_cast<A*>(at(rows, r)) : buffer;
   }
+  Index size(const Rows& rows) const { return along == Along::each ? 1 : rows.n; }
   void store(const Rows& rows, Index r) const {
     if (!arg->data || direct) return;
     if (crosses()) {
@@ -336,18 +342,25 @@ struct RowwiseRun {
       auto row = [&](Index r) {
         const A *x[NI], *y[NO], *gy[NO];
         A *dx[NI], *sum[NI];
+        bool some = false;
         for (size_t k = 0; k < NI; ++k) x[k] = in[k].load(rows, r);
         for (size_t k = 0; k < NI; ++k)
           sum[k] =
               sums[k] ? sums[k]->data() + (r / kSumBlock * kLanes + r % kLanes) * rows.n : nullptr;
         for (size_t k = 0; k < NO; ++k) y[k] = out[k].load(rows, r);
-        for (size_t k = 0; k < NO; ++k)
+        for (size_t k = 0; k < NO; ++k) {
           gy[k] = args.grad_out[k].data ? g[k].load(rows, r) : nullptr;
+          some = some || (gy[k] && !all_zero(gy[k], g[k].size(rows)));
+        }
         for (size_t k = 0; k < NI; ++k) dx[k] = d[k].target(rows, r);
-        per_isa<A, RowBackward<Op, A>>(rows.n, &attrs, static_cast<const A* const*>(x),
-                                       static_cast<const A* const*>(y),
-                                       static_cast<const A* const*>(gy), static_cast<A* const*>(dx),
-                                       static_cast<A* const*>(sum));
+        if (some)
+          per_isa<A, RowBackward<Op, A>>(rows.n, &attrs, static_cast<const A* const*>(x),
+                                         static_cast<const A* const*>(y),
+                                         static_cast<const A* const*>(gy),
+                                         static_cast<A* const*>(dx), static_cast<A* const*>(sum));
+        else  // a row that was masked away sends nothing on, whatever is in it: see vjp_at
+          for (size_t k = 0; k < NI; ++k)
+            if (dx[k]) std::fill_n(dx[k], d[k].size(rows), A(0));
         for (size_t k = 0; k < NI; ++k)
           if (!sums[k]) d[k].store(rows, r);
       };

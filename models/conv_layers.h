@@ -16,7 +16,7 @@ class Conv2d : public Module {
 };
 
 /// Over batch, height and width of each channel (Ioffe and Szegedy, 2015). Training uses the
-/// batch's statistics and moves the running ones; eval mode uses the running ones.
+/// batch's statistics and moves the running ones (batch_norm_update); eval mode uses those.
 class BatchNorm2d : public Module {
  public:
   explicit BatchNorm2d(Index channels, double eps = 1e-5, double momentum = 0.1);

@@ -106,11 +106,19 @@ struct Planes {
     // from them.
     Scratch<A> g_normal(size_t(rows.count)), g_sum(size_t(rows.count));
     const Arg& to = args.grad_in[0];
+    const bool given = norm.mean >= 0;  // then pointwise
     each({&args.in[0], &args.grad_out[0], &to}, [&](Index set, const auto& io) {
       const A *x = load(io[0], set), *g = load(io[1], set);
       A* d = target(io[2], set);
+      if (cpu::all_zero(g, n)) {  // nothing arrives, nothing leaves: see vjp_at
+        std::fill_n(&g_normal[size_t(set * norm.count)], norm.count, A(0));
+        std::fill_n(&g_sum[size_t(set * norm.count)], norm.count, A(0));
+        std::fill_n(d, n, A(0));
+        if (to.data) store(io[2], set);
+        return;
+      }
       const A shift = mean[set], scale = rstd(set);
-      for (Index j = 0; j < n; ++j) d[j] = (x[j] - shift) * scale;
+      for (Index j = 0; j < n; ++j) d[j] = given && g[j] == A(0) ? A(0) : (x[j] - shift) * scale;
       A along = 0, level = 0;
       for (Index k = 0; k < norm.count; ++k) {
         const size_t p = size_t(set * norm.count + k);
@@ -121,12 +129,15 @@ struct Planes {
         level += w * (g_sum[p] = sum([=](Index j) { return gs[j]; }));
       }
       if (!to.data) return;
-      along = norm.mean < 0 ? along / A(n) : A(0);
-      level = norm.mean < 0 ? level / A(n) : A(0);
+      along /= A(n);
+      level /= A(n);
       for (Index k = 0, j = 0; j < n; ++k) {
         const Index end = norm.adjacent ? j + rows.n : n;
         const A w = weight.values[size_t(channel(set, k))];
-        for (; j < end; ++j) d[j] = scale * (w * g[j] - level - d[j] * along);
+        for (; j < end; ++j)
+          d[j] = !given         ? scale * (w * g[j] - level - d[j] * along)
+                 : g[j] == A(0) ? A(0)
+                                : scale * (w * g[j]);
       }
       store(io[2], set);
     });
@@ -138,14 +149,15 @@ struct Planes {
       Scratch<A> total{size_t(channels)};
       for (Index c = 0; c < channels; ++c) {
         const A *own = sums.data() + c * norm.count, by = slope(c);
-        total[size_t(c)] = sum16<A>(norm.count, [=](Index k) { return own[k] * by; });
+        total[size_t(c)] =
+            sum16<A>(norm.count, [=](Index k) { return own[k] == A(0) ? A(0) : own[k] * by; });
       }
       copy({total.data(), dtype_for<A>(), {channels}, {1}, true}, args.grad_in[operand]);
     };
     auto one = [](Index) { return A(1); };
     reduce(norm.weight, g_normal, one);
     reduce(norm.weight + 1, g_sum, one);
-    if (norm.mean < 0) return;
+    if (!given) return;
     reduce(norm.mean, g_sum, [&](Index c) { return -weight.values[size_t(c)] * rstd(c); });
     reduce(norm.mean + 1, g_normal,
            [&](Index c) { return A(-0.5) * weight.values[size_t(c)] * rstd(c) * rstd(c); });

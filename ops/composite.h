@@ -29,9 +29,10 @@ struct BatchNormUpdate {
 };
 /// batch_norm with the statistics of the batch, for training; moves the running ones in place:
 /// running += momentum * (batch - running), with the batch's unbiased variance, as PyTorch does.
+/// They are moved by the forward, so also where the step is then skipped because gradients overflow
+/// under the loss scale: the batch was sound. A batch whose statistics are not finite never moves
+/// them.
 /// @throws Error where the batch has one value per channel, or a running statistic is not (C).
-/// running += momentum * (batch - running), with the batch's unbiased variance, as PyTorch does;
-/// by a batch whose statistics are not finite they are not moved.
 Tensor batch_norm_update(const Tensor& x, Tensor running_mean, Tensor running_var,
                          const Tensor& weight = {}, const Tensor& bias = {},
                          const BatchNormUpdate& attrs = {});

@@ -101,7 +101,7 @@ void backward_in(OpArgs& args) {
     for (Index r = begin; r < end; ++r) {
       void* row = advance(to.data, to.dtype, r * p.classes);
       A* d = to.dtype == dtype_for<A>() ? static_cast<A*>(row) : buffer.data() + p.classes;
-      if (p.counts(r))
+      if (p.counts(r) && slope(r) != A(0))
         per_isa<A, RowBackward<A>>(p.load(r, buffer.data()), p.classes, p.target[r],
                                    A(p.attrs.label_smoothing), log_sums[r], slope(r), d);
       else

@@ -13,7 +13,7 @@
 #include "minim/optim/clip.h"
 #include "minim/optim/muon.h"
 #include "minim/testing/op_checks.h"
-#include "minim/tests/optim_fixture.h"
+#include "minim/tests/field_samples.h"
 
 using namespace minim;
 using namespace minim::test;
@@ -25,18 +25,6 @@ Tensor alternating(const Shape& shape, double size) {
   Values v(size_t(shape.numel()));
   for (size_t i = 0; i < v.size(); ++i) v[i] = i % 2 ? -size : size;
   return tensor(v, shape, DType::f16);
-}
-
-Tensor some(const Shape& shape, DType d = DType::f32) {
-  Values v(size_t(shape.numel()));
-  for (size_t i = 0; i < v.size(); ++i) v[i] = std::sin(double(7 * i + 1));
-  return tensor(v, shape, d);
-}
-
-bool all_finite(const Tensor& x) {
-  for (double v : x.to_vector())
-    if (!std::isfinite(v)) return false;
-  return true;
 }
 
 }  // namespace
@@ -131,6 +119,22 @@ TEST_CASE("R6: a batch with an inf leaves the running statistics and the weights
   CHECK(all_finite(bn(some({1, 1, 2, 2}))));
 }
 
+TEST_CASE("R6: a step that the scale's overflow skips moves the running statistics of its batch") {
+  models::BatchNorm2d bn(1);
+  amp::GradScaler scaler;
+  optim::SGD opt(bn.parameters(), {.lr = 0.1});
+  const Tensor x = some({2, 1, 2, 2}), mean = zeros({1}), var = ones({1});
+  scaler.scale(sum(bn(x) * 1e36)).backward();
+  const auto result = scaler.step(opt);
+  CHECK(result.found_inf);
+  CHECK_FALSE(result.stepped);
+  batch_norm_update(x, mean, var);
+  CHECK(bn.running_mean.to_vector() == mean.to_vector());
+  CHECK(bn.running_var.to_vector() == var.to_vector());
+  CHECK(mean.item() != 0);
+  CHECK(bn.weight.to_vector() == Values{1});
+}
+
 TEST_CASE("R8: an activation beyond f16 is told with op, module and what fp32 would hold") {
   models::Linear fc(2, 1, false);
   struct Root : models::Module {
@@ -172,6 +176,7 @@ TEST_CASE("N1: of every op with an infinite slope what where leaves out has grad
       {"pow", 0, [](const Tensor& x) { return pow(x, 0.5); }},
       {"negative pow", 0, [](const Tensor& x) { return pow(x, -1.0); }},
       {"div", 0, [](const Tensor& x) { return 1.0 / x; }},
+      {"reciprocal", 0, [](const Tensor& x) { return reciprocal(x); }},
       {"div of itself", 0, [](const Tensor& x) { return x / x; }},
       {"x log x", 0, [](const Tensor& x) { return x * log(x); }},
       {"bce", 0,
@@ -193,6 +198,15 @@ TEST_CASE("N1: of every op with an infinite slope what where leaves out has grad
       {"logsumexp", -kInf,
        [](const Tensor& x) { return logsumexp(x.unsqueeze(1), {.axes = {1}}); }},
       {"exp", 8192, [](const Tensor& x) { return exp(x); }},
+      {"softmax", kInf,
+       [](const Tensor& x) {
+         return softmax(stack({x, -x}, 1), {1}).select(1, 0);
+       }},
+      {"cross_entropy", kInf,
+       [](const Tensor& x) {
+         return cross_entropy(stack({x, -x}, 1), zeros(x.shape(), DType::i64),
+                              {.reduction = Reduction::none});
+       }},
   };
   for (const Case& c : cases)
     for (DType d : {DType::f32, DType::f64, DType::f16, DType::bf16}) {

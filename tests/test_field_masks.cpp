@@ -1,26 +1,13 @@
 // What goes wrong with masks in the field. Names begin with the case's id (docs/field-cases.md).
+#include <set>
+
 #include "minim/amp/autocast.h"
 #include "minim/core/warn.h"
-#include "minim/tests/optim_fixture.h"
+#include "minim/testing/op_trial.h"
+#include "minim/tests/field_samples.h"
 
 using namespace minim;
 using namespace minim::test;
-
-namespace {
-
-Tensor some(const Shape& shape, DType d = DType::f32) {
-  Values v(size_t(shape.numel()));
-  for (size_t i = 0; i < v.size(); ++i) v[i] = std::sin(double(7 * i + 1));
-  return tensor(v, shape, d);
-}
-
-bool all_finite(const Tensor& x) {
-  for (double v : x.to_vector())
-    if (!std::isfinite(v)) return false;
-  return true;
-}
-
-}  // namespace
 
 TEST_CASE("M2: masks are taken together as booleans, where two sentinels would add up to -inf") {
   CHECK(tensor({-65504}, DType::f16).item() == -65504);
@@ -100,4 +87,29 @@ TEST_CASE("M3: no path of a mask makes a NaN of a row that sees nothing, nor of 
                 CHECK(t.to_vector() == Values(size_t(t.numel()), 0));
             }
     }
+}
+
+TEST_CASE("N1: where only zeros arrive only zeros leave, of every op but matrix products") {
+  // Whose sums have 0 times what the other operand holds, as everywhere.
+  const std::set<std::string> products{"matmul", "linear", "conv2d",
+                                       "scaled_dot_product_attention"};
+  WarningScope quiet([](const std::string&) {});
+  for (const OpRow* row : all_ops()) {
+    bool clean = true;
+    for (Trial trial : row->differentiable() ? trials(*row) : std::vector<Trial>())
+      for (double v : {kNaN, kInf, -kInf, 0.0})
+        for (DType d : {DType::f32, DType::f16, DType::bf16}) {
+          for (size_t k = 0; k < trial.values.size(); ++k)
+            if (row->operands[k].accepts == Accepts::floating)
+              trial.values[k].assign(trial.values[k].size(), v);
+          const std::vector<Tensor> xs = trial.operands(d, true);
+          for (const Tensor& y : call(*row, xs, trial.example.attrs))
+            if (y.requires_grad()) y.backward(zeros(y.shape(), y.dtype()), true);
+          for (const Tensor& x : xs)
+            if (x.defined() && x.grad().defined())
+              for (double g : x.grad().to_vector()) clean = clean && g == 0;
+        }
+    CAPTURE(std::string(row->name));
+    CHECK(clean == !products.count(row->name));
+  }
 }

@@ -35,6 +35,23 @@ TEST_CASE("matmul reads transposed and batched views as they are") {
       }
 }
 
+TEST_CASE("a product without rows is empty and what it shares gets gradient 0") {
+  for (const Shape& shape :
+       {Shape{3, 2, 0, 4}, Shape{3, 0, 2, 4}, Shape{0, 3, 4}, Shape{3, 0, 4}}) {
+    CAPTURE(shape.rank());
+    for (int i = 0; i < 8; ++i) noise({16}) / 0.0 - noise({16}) / 0.0;  // freed blocks hold NaN
+    const Tensor x = zeros(shape).set_requires_grad(), y = noise({4, 4}).set_requires_grad(),
+                 bias = noise({4}).set_requires_grad();
+    for (const Tensor& z : {matmul(x, y), linear(x, y, bias)}) {
+      CHECK(z.shape() == shape);
+      z.backward(ones(shape));
+    }
+    CHECK(x.grad().shape() == shape);
+    CHECK(gradient_of(y) == std::vector<double>(16, 0));
+    CHECK(gradient_of(bias) == std::vector<double>(4, 0));
+  }
+}
+
 TEST_CASE("matmul names both shapes when they do not fit") {
   std::string inner = error_of([] { matmul(ones({2, 3}), ones({4, 5})); });
   CHECK(has(inner, "(2, 3)"));

@@ -1,4 +1,10 @@
 #include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <thread>
 
 #include "minim/amp/autocast.h"
 #include "minim/models/gpt.h"
@@ -29,7 +35,54 @@ double peak_of_step(DType compute, amp::Policy policy) {
   return double(memory::stats().by_kind[size_t(MemoryKind::activations)].peak - before);
 }
 
+/// Takes blocks of a size until there are no more, in a process of its own that may have 32 MB more
+/// than it has: 0 when an Error says `text`, 1 when it says another, 2 for another exception.
+int until_full(size_t bytes, const std::string& text) {
+  const pid_t child = fork();
+  if (child == 0) {
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t most = (pages << 12) + (32 << 20);
+    const rlimit limit{most, most};
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      for (;;) memory::allocate(bytes, {}, MemoryKind::moments);
+    } catch (const Error& e) {
+      _exit(std::string_view(e.what()).starts_with(text) ? 0 : 1);
+    } catch (...) {
+      _exit(2);
+    }
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
 }  // namespace
+
+#if !defined(__SANITIZE_ADDRESS__)  // which ends the program instead
+TEST_CASE("no more memory is an Error with size and kind, for small blocks as for large ones") {
+  CHECK(until_full(1024, "out of memory: 1024 bytes for moments (") == 0);
+  CHECK(until_full(4096, "out of memory: 4096 bytes for moments (") == 0);
+  CHECK(until_full(1 << 20, "out of memory: 1048576 bytes for moments (") == 0);
+}
+#endif
+
+TEST_CASE("empty_cache gives back all large blocks and this thread's small ones") {
+  { const Tensor large = zeros({1 << 16}), small = zeros({8}); }
+  CHECK(memory::stats().cached > 4 << 16);
+  memory::empty_cache();
+  CHECK(memory::stats().cached == 0);
+  size_t there = 0;
+  std::thread([&] {
+    { const Tensor small = zeros({8}); }
+    there = memory::stats().cached;
+    memory::empty_cache();
+    CHECK(memory::stats().cached == 0);
+  }).join();
+  CHECK(there >= 64);
+  CHECK(memory::stats().cached == 0);
+}
 
 TEST_CASE("backward frees what a node saved before it goes on to older nodes") {
   const Index n = 1 << 16;

@@ -105,3 +105,95 @@ TEST_CASE("what a weight shared by rows gets is summed in the order of sums on a
     CHECK(wrong == 0);
   }
 }
+
+// With eps = 0 a row of zeros has an infinite slope, or a NaN one. The rest of a shared operand's
+// gradient comes from the rows that were chosen.
+TEST_CASE("N1: a row that where leaves out of a norm sends no gradient on, even with eps 0") {
+  using List = std::vector<Tensor>;
+  struct Case {
+    const char* name;
+    std::vector<Shape> parameters;  // beside x, on which the row has no hold
+    bool hides;                     // a row of zeros has a finite gradient
+    Tensor (*f)(const Tensor& x, const List& p);
+  };
+  const Case cases[] = {
+      {"rms_norm",
+       {{4}},
+       false,
+       [](const Tensor& x, const List& p) { return rms_norm(x, p[0], {.eps = 0}); }},
+      {"layer_norm",
+       {{4}, {4}},
+       false,
+       [](const Tensor& x, const List& p) { return layer_norm(x, p[0], p[1], {.eps = 0}); }},
+      {"group_norm",
+       {{4}, {4}},
+       false,
+       [](const Tensor& x, const List& p) {
+         return group_norm(x, p[0], p[1], {.num_groups = 1, .eps = 0});
+       }},
+      {"batch_norm",
+       {{2}, {2}},
+       false,
+       [](const Tensor& x, const List& p) {
+         return batch_norm(x.transpose(0, 1), {}, {}, p[0], p[1], {.eps = 0}).transpose(0, 1);
+       }},
+      {"batch_norm of a running variance of 0",
+       {{2}, {2}},
+       false,
+       [](const Tensor& x, const List& p) {
+         return batch_norm(x.transpose(0, 1), zeros({2}), tensor({0, 1}), p[0], p[1], {.eps = 0})
+             .transpose(0, 1);
+       }},
+      {"batch_norm of one row of a channel",
+       {{4}, {4}},
+       true,
+       [](const Tensor& x, const List& p) {
+         return batch_norm(x, zeros({4}), ones({4}), p[0], p[1], {.eps = 0});
+       }},
+      {"normalize",
+       {},
+       true,
+       [](const Tensor& x, const List&) { return normalize(x, {.eps = 0}); }},
+      {"cosine_similarity",
+       {{2, 4}},
+       true,
+       [](const Tensor& x, const List& p) {
+         return cosine_similarity(x, p[0], {.eps = 0}).unsqueeze(1);
+       }},
+  };
+  const double nan = std::nan("");
+  auto finite = [](const std::vector<std::vector<double>>& gradients) {
+    for (const auto& g : gradients)
+      for (double v : g)
+        if (!std::isfinite(v)) return false;
+    return true;
+  };
+  for (const Case& c : cases)
+    for (DType d : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
+      CAPTURE(std::string(c.name));
+      CAPTURE(std::string(name_of(d)));
+      auto gradients = [&](double bad, bool chosen) {
+        const Tensor x = shaped({bad, bad, bad, bad, 1, -2, 3, 0.5}, {2, 4}, d);
+        List leaves{x.set_requires_grad()};
+        for (const Shape& shape : c.parameters)
+          leaves.push_back(noise(shape, d, 7).set_requires_grad());
+        const Tensor y = c.f(x, {leaves.begin() + 1, leaves.end()});
+        const Tensor keep = shaped({double(chosen), 1}, {2, 1}, DType::boolean);
+        where(keep, y, 0.0).backward(noise(y.shape(), y.dtype(), 3));
+        std::vector<std::vector<double>> out;
+        for (const Tensor& leaf : leaves) out.push_back(leaf.grad().to_vector());
+        return out;
+      };
+      const auto sane = gradients(2.5, false);
+      for (double bad : {0.0, nan, HUGE_VAL}) CHECK(gradients(bad, false) == sane);
+      CHECK(finite(sane));
+      CHECK(std::vector(sane[0].begin(), sane[0].begin() + 4) == std::vector<double>(4, 0));
+      for (double bad : {0.0, nan})  // where something arrives nothing is hidden
+        if (bad != 0 || !c.hides) CHECK_FALSE(finite(gradients(bad, true)));
+    }
+  // An infinite slope of a whole channel: of the row that was chosen alone.
+  const Tensor x = shaped({0, 1}, {2, 1}, DType::f32).set_requires_grad();
+  const Tensor y = batch_norm(x, zeros({1}), zeros({1}), {}, {}, {.eps = 0});
+  where(shaped({0, 1}, {2, 1}, DType::boolean), y, 0.0).backward(ones({2, 1}));
+  CHECK(gradient_of(x) == std::vector<double>{0, HUGE_VAL});
+}

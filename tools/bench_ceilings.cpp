@@ -8,54 +8,51 @@
 namespace minim::bench {
 namespace {
 
-// A round is one multiply-add on each of 12 registers, more chains than their latency needs. In
-// assembler, since a compiler merges accumulators that hold the same numbers.
-void rounds_v4(int64_t n) {
-  asm volatile(
-      ".irp r,0,1,4,5,6,7,8,9,10,11,12,13,14,15\n vpxord %%zmm\\r,%%zmm\\r,%%zmm\\r\n .endr\n"
-      "1:\n .irp r,4,5,6,7,8,9,10,11,12,13,14,15\n vfmadd231ps %%zmm0,%%zmm1,%%zmm\\r\n .endr\n"
-      "dec %0\n jnz 1b\n vzeroupper\n"
-      : "+r"(n)
-      :
-      : "cc", "xmm0", "xmm1", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",
-        "xmm12", "xmm13", "xmm14", "xmm15");
-}
-void rounds_v3(int64_t n) {
-  asm volatile(
-      ".irp r,0,1,4,5,6,7,8,9,10,11,12,13,14,15\n vxorps %%ymm\\r,%%ymm\\r,%%ymm\\r\n .endr\n"
-      "1:\n .irp r,4,5,6,7,8,9,10,11,12,13,14,15\n vfmadd231ps %%ymm0,%%ymm1,%%ymm\\r\n .endr\n"
-      "dec %0\n jnz 1b\n vzeroupper\n"
-      : "+r"(n)
-      :
-      : "cc", "xmm0", "xmm1", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",
-        "xmm12", "xmm13", "xmm14", "xmm15");
-}
-/// Baseline x86-64 has no fused one: a product, then a sum.
-void rounds_base(int64_t n) {
-  asm volatile(
-      ".irp r,0,1,4,5,6,7,8,9,10,11,12,13,14,15\n xorps %%xmm\\r,%%xmm\\r\n .endr\n"
-      "1:\n .irp r,4,5,6,7,8,9,10,11,12,13,14,15\n mulps %%xmm0,%%xmm\\r\n addps %%xmm1,%%xmm\\r\n"
-      " .endr\n dec %0\n jnz 1b\n"
-      : "+r"(n)
-      :
-      : "cc", "xmm0", "xmm1", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",
-        "xmm12", "xmm13", "xmm14", "xmm15");
-}
+// A round is one multiply-add on each of 12 registers, more chains than their latency needs, of
+// 4 << level numbers each (Isa::level).
+constexpr double flops_of(int level) { return 12 * 2 * double(4 << level); }
 
-struct Rounds {
-  void (*run)(int64_t n);
-  double flops;  // of one round
-};
-constexpr Rounds kRounds[] = {
-    {rounds_base, 12 * 2 * 4}, {rounds_v3, 12 * 2 * 8}, {rounds_v4, 12 * 2 * 16}};  // by Isa::level
+#if defined(__x86_64__)
+// In assembler, since a compiler merges accumulators that hold the same numbers. The baseline has
+// no fused one: a product, then a sum.
+template <int level>
+void rounds(int64_t n) {
+  asm volatile(
+      ".irp r,0,1,4,5,6,7,8,9,10,11,12,13,14,15\n"
+      " .if %c1\n vxorps %%xmm\\r,%%xmm\\r,%%xmm\\r\n .else\n xorps %%xmm\\r,%%xmm\\r\n .endif\n"
+      ".endr\n"
+      "1:\n .irp r,4,5,6,7,8,9,10,11,12,13,14,15\n"
+      " .if %c1 == 2\n vfmadd231ps %%zmm0,%%zmm1,%%zmm\\r\n"
+      " .elseif %c1 == 1\n vfmadd231ps %%ymm0,%%ymm1,%%ymm\\r\n"
+      " .else\n mulps %%xmm0,%%xmm\\r\n addps %%xmm1,%%xmm\\r\n .endif\n"
+      ".endr\n"
+      "dec %0\n jnz 1b\n .if %c1\n vzeroupper\n .endif\n"
+      : "+r"(n)
+      : "i"(level)
+      : "cc", "xmm0", "xmm1", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",
+        "xmm12", "xmm13", "xmm14", "xmm15");
+}
+#else
+// What the compiler makes of them: numbers and factor are unknown to it.
+template <int level>
+void rounds(int64_t n) {
+  float x[12 * (4 << level)];
+  volatile float unknown = 0.5f;
+  const float factor = unknown, term = unknown;
+  for (float& v : x) v = unknown;
+  for (; n > 0; --n)
+    for (float& v : x) v = v * factor + term;
+  for (float v : x) unknown = v;
+}
+#endif
+constexpr void (*kRounds[])(int64_t) = {rounds<0>, rounds<1>, rounds<2>};  // by Isa::level
 
 Body multiply_adds(int threads) {
   constexpr int64_t kCount = 100000;
-  const Rounds& rounds = kRounds[isa().level];
-  return {
-      .run = [&rounds,
-              threads] { parallel_for(threads, 1, [&](int64_t, int64_t) { rounds.run(kCount); }); },
-      .flops = rounds.flops * kCount * threads};
+  const int level = isa().level;
+  return {.run = [run = kRounds[level],
+                  threads] { parallel_for(threads, 1, [&](int64_t, int64_t) { run(kCount); }); },
+          .flops = flops_of(level) * kCount * threads};
 }
 
 /// @param bytes read, and written

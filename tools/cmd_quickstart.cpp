@@ -59,7 +59,9 @@ const std::vector<std::pair<std::string, std::string>>& setting() {
 int cmd_quickstart(Args args) {
   std::vector<std::string> base(args.begin(), args.end());
   for (const auto& [flag, value] : setting())
-    if (std::find(args.begin(), args.end(), flag) == args.end())
+    if (std::none_of(base.begin(), base.end(), [&flag = flag](const std::string& word) {
+          return word == flag || word.starts_with(flag + "=");
+        }))
       base.insert(base.end(), {flag, value});
   Table table({"precision", "loss above floor", "gradients lost to 0", "skipped steps", "tokens/s",
                "peak MB"});

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Mutation check: breaks one place of the library at a time and looks whether a test notices.
-#   usage: tools/mutate.sh [--list | WORD]   WORD: only mutants whose description contains it
-# Needs an up-to-date build/release. The sources stay as they are: a mutant is a copy of one file in
+#   usage: tools/mutate.sh [--list | --check | WORD]
+#     WORD: only mutants whose description contains it; --check: only whether each has its place
+# Needs an up-to-date build/release, but for --check. The sources stay as they are: a mutant is a copy of one file in
 # a directory that comes first among the includes; the translation units that use it are compiled
 # again and linked before the library, in which they then stand for the old ones.
 # Exit status: 0 all were killed, 1 one survived or could not be tried.
@@ -43,17 +44,23 @@ the mean counts ignored targets @ ops/class_loss_struct.h @ std::max<Index>(1, v
 label smoothing is not divided by the classes @ ops/cross_entropy.cpp @ uniform = smoothing / A(n) @ uniform = smoothing @ ops/cross_entropy @ *cross_entropy*
 dropout does not scale @ ops/dropout.h @ A(0) : x * A(1 / (1 - a.p)) @ A(0) : x @ rows/dropout @ *dropout*
 a Philox constant is off by one @ core/random.h @ 0xBB67AE85u @ 0xBB67AE86u @ tests/test_random @ *Philox*
-what backward needs may change @ autograd/tape.cpp @ saved.tensor.version() == saved.version @ saved.tensor.version() >= saved.version @ autograd/tape @ *version*,*in place*,*in-place*
+what backward needs may change @ autograd/tape.cpp @ x.saved.storage->version != x.saved.version @ x.saved.storage->version < x.saved.version @ autograd/tape @ *version*,*in place*,*in-place*
 f16 with bf16 promotes to f16 @ core/promotion.h @ /*f16    */ {f16, f16, f16, f16, f16, f32, @ /*f16    */ {f16, f16, f16, f16, f16, f16, @ tests/test_dtype @ *
-autocast rounds f64 @ amp/autocast.cpp @ if (f64 || !floating) @ if (!floating) @ amp/autocast @ *autocast*,*f64*
+autocast rounds f64 @ amp/autocast.cpp @ if (native == DType::f64 || !floating) @ if (!floating) @ amp/autocast @ *autocast*,*f64*
 var is of the population @ ops/var.h @ double(n) - attrs.correction @ double(n) @ rows/var @ var*
 warmup starts at 0 @ optim/schedule.h @ lr * double(applied + 1) / double(warmup + 1) @ lr * double(applied) / double(warmup) @ tests/test_schedule @ *
 average without warmup @ optim/ema.cpp @ std::min(decay_, (1 + n) / (10 + n)) @ decay_ @ optim/ema @ *average*,*Ema*,*EMA*
-an empty batch of rows is no matrix @ ops/matrix.h @ if (!empty && x.strides[d] @ if (x.strides[d] @ ops/matmul @ op matmul: random*
+an empty batch of rows is no matrix @ ops/matrix.h @ if (!empty && x.strides[d] @ if (x.strides[d] @ ops/matmul @ a product without rows*
 attention divides by no heads @ ops/attention.h @ group = std::max<Index>(1, heads @ group = std::max<Index>(0, heads @ ops/attention_fused ops/scaled_dot_product_attention @ op scaled_dot_product_attention: random*
 no query head fits any key heads @ ops/scaled_dot_product_attention.cpp @ std::min(q[rank - 3], k[rank - 3]) > 0 @ k[rank - 3] > 0 @ ops/scaled_dot_product_attention @ op scaled_dot_product_attention: random*
 a row of several axes repeats its first run @ core/rowwise.h @ at += rest % shape[i] * strides[i], rest /= shape[i] @ at += 0 * strides[i], rest /= shape[i] @ rows/var @ op var: random*
 broadcast rows lose their place @ core/walk.h @ row /= sizes_[d]; @ row /= 1; @ rows/add @ op add: random*
+a masked row meets an infinite slope @ core/rowwise.h @ if (some)\n @ if (true)\n @ rows/rms_norm @ N1: a row*
+a masked channel meets an infinite slope @ ops/channel_norm.cpp @ if (cpu::all_zero(g, n)) @ if (false) @ ops/channel_norm @ N1: a row*
+an element out of a channel meets its NaN @ ops/channel_norm.cpp @ given && g[j] == A(0) ? A(0) : (x[j] @ (x[j] @ ops/channel_norm @ N1: a row*
+a position left out of a loss meets its NaN @ ops/cross_entropy.cpp @ p.counts(r) && slope(r) != A(0) @ p.counts(r) @ ops/cross_entropy @ N1:*
+an infinite batch moves the running statistics @ ops/composite.cpp @ where(finite, to * (1 - m) + batch, to) @ to * (1 - m) + batch @ ops/composite @ R6:*
+no small block is no Error @ core/allocator.cpp @ if (!block) pool::fail_full(size, name_of(kind)); @ if (!block) throw std::bad_alloc(); @ core/allocator @ no more memory*
 strided loads are dense @ core/convert.cpp @ convert_to<A>(p[i * stride]) @ convert_to<A>(p[i]) @ core/convert @ tensors convert*
 f64 to 16 bits by way of f32 @ core/convert.cpp @ p[i * stride] = convert_to<T>(values[i]) @ p[i * stride] = convert_to<T>(float(values[i])) @ core/convert @ tensors round*
 a NaN of few bits becomes inf in bf16 @ core/half.h @ uint16_t((x >> 16) | 0x40u) @ uint16_t(x >> 16) @ tests/test_dtype @ no payload*
@@ -87,15 +94,23 @@ compile() {
   echo "$object"
 }
 
+# wrong_place FILE OLD: why FILE cannot be mutated; nothing where it can.
+wrong_place() {
+  local old text after
+  printf -v old '%b' "$2"
+  text=$(<"$1") after=${text#*"$old"}
+  [[ $after != "$text" ]] || { echo "the old text is not in the file" && return; }
+  [[ $after != *"$old"* ]] || echo "the old text is there twice"
+}
+
 # try FILE OLD NEW UNITS TESTS; prints killed, survived or why it could not be tried.
 try() {
   local file=$1 old new units=$4 tests=$5 text unit object objects=() link place
   printf -v old '%b' "$2"
   printf -v new '%b' "$3"
   text=$(<"$file")
-  local after=${text#*"$old"}
-  [[ $after != "$text" ]] || { echo "the old text is not in the file" && return; }
-  [[ $after != *"$old"* ]] || { echo "the old text is there twice" && return; }
+  local why=$(wrong_place "$file" "$2") after=${text#*"$old"}
+  [[ -z $why ]] || { echo "$why" && return; }
   rm -rf "$work" && mkdir -p "$work/minim/$(dirname "$file")"
   printf '%s\n' "${text%%"$old"*}$new$after" >"$work/minim/$file"
   link=$link_command
@@ -124,6 +139,14 @@ try() {
 if [[ ${1-} == --list ]]; then
   cut -d '@' -f 1,2 <<<"$mutants"
   exit
+fi
+if [[ ${1-} == --check ]]; then
+  lost=0
+  while IFS=@ read -r what file old _; do
+    why=$(wrong_place "$(trim "$file")" "$(trim "$old")")
+    [[ -z $why ]] || { echo "$(trim "$what"): $why, $(trim "$file")" && lost=1; }
+  done <<<"$mutants"
+  exit $lost
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

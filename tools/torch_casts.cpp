@@ -57,8 +57,9 @@ constexpr TorchCasts kCasts[] = {
     {"mse_loss", fp32, "mse", nullptr},
     {"binary_cross_entropy_with_logits", fp32, "bce_with_logits", nullptr},
     {"logsumexp", fp32, "logsumexp", nullptr},
-    {"reciprocal __rdiv__ __rtruediv__", fp32, "div",
-     "1 / x is the row div, rounded once to the dtype that x / y has; pow(x, -1) is fp32"},
+    {"reciprocal", fp32, "reciprocal", nullptr},
+    {"__rdiv__ __rtruediv__", fp32, "div",
+     "1 / x is the row div, rounded once to the dtype that x / y has; reciprocal(x) is fp32"},
     {"acos asin cosh erfinv expm1 log10 log2 sinh tan", fp32, nullptr, kFunction},
     {"frobenius_norm nuclear_norm", fp32, nullptr, kLinalg},
     {"poisson_nll_loss cosine_embedding_loss hinge_embedding_loss huber_loss margin_ranking_loss "

@@ -1,0 +1,20 @@
+// 1 / x
+#pragma once
+#include "minim/ops/op_struct.h"
+
+namespace minim::op {
+
+struct Reciprocal : Unary<Reciprocal> {
+  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::off_zero}};
+  static constexpr Saves saves{.inputs = 0b1};
+  template <class A>
+  MINIM_HD static A forward(A x) {
+    return A(1) / x;
+  }
+  template <class A>
+  MINIM_HD static A slope(A x, A) {
+    return A(-1) / x / x;
+  }
+};
+
+}  // namespace minim::op
