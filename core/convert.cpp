@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "minim/core/cpu/isa.h"
 #include "minim/core/per_isa.h"
 #include "minim/core/probe.h"
 

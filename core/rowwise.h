@@ -177,7 +177,7 @@ struct RowIo {
  private:
   static constexpr Index kLines = 16;  // at a time
   bool crosses() const {
-    return together.most > 1 && along == Along::row && arg->data &&
+    return !direct && together.most > 1 && along == Along::row && arg->data &&
            strides[strides.rank() - 1] == 1;
   }
   void load_lines(const Rows& rows, Index r, Index m) const {
