@@ -97,6 +97,10 @@ constexpr Case kCases[] = {
      [](const Tensor& x, const Cut& cut) {
        return weigh(cut(x, 1, 0, 6, 2), 1) + weigh(cut(x, 1, 1, 6, 2), 2);
      }},
+    {"steps that end within another part",
+     [](const Tensor& x, const Cut& cut) {
+       return weigh(cut(x, 1, 0, 6, 2), 1) + weigh(cut(x, 1, 4, 6, 1), 2);
+     }},
     {"parts along two axes",
      [](const Tensor& x, const Cut& cut) {
        return weigh(cut(x, 0, 0, 2, 1), 1) + weigh(cut(x, 1, 4, 6, 1), 2);
@@ -181,6 +185,20 @@ TEST_CASE("a hook on what was sliced sees the whole gradient once") {
   CHECK(seen[0].shape() == Shape{4, 6});
   CHECK(seen[0].to_vector() == seen[1].to_vector());
   CHECK(leaf.grad().to_vector() == (seen[0] * 4.0).to_vector());
+}
+
+TEST_CASE("what a hook on a slice kept is not written to") {
+  const Tensor x = noise({4, 6}, 0).set_requires_grad() * 2.0, a = x.slice(1, 0, 2);
+  std::vector<Tensor> kept;
+  a.register_hook([&](const Tensor& g) {
+    kept.push_back(g);
+    return g * 2.0;
+  });
+  (weigh(rope(a), 1) + weigh(x.slice(1, 2, 6), 2)).backward();
+  REQUIRE(kept.size() == 1);
+  const Tensor b = x.detach().slice(1, 0, 2).clone().set_requires_grad();
+  weigh(rope(b), 1).backward();
+  CHECK(kept[0].to_vector() == b.grad().to_vector());
 }
 
 TEST_CASE("a gradient takes the memory of what it is of only where nobody reads that again") {
