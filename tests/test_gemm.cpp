@@ -191,6 +191,65 @@ TEST_CASE("the bits of a product do not depend on the number of threads or on ho
     }
 }
 
+TEST_CASE("a product of bf16 operands has the bits of the same one in f32, with subnormals too") {
+  struct Range {
+    const char* name;
+    int least, most;  // exponents of a; b's are those of 1 to 2
+    bool specials;
+  };
+  // 2^-133 is the smallest bf16; products of the third are around the smallest normal f32
+  const Range ranges[] = {{"ordinary", -20, 4, false},
+                          {"subnormal operands", -133, -127, false},
+                          {"subnormal products", -126, -110, false},
+                          {"all", -133, 120, false},
+                          {"zeros, infinities and NaN", -133, 127, true}};
+  unsigned seed = 0;
+  for (const Range& range : ranges)
+    for (auto [m, n, k] : {Shape{29, 45, 19}, Shape{97, 133, 130}, Shape{5, 40, 2101}})
+      for (Layout la : {Layout::row_major, Layout::col_major})
+        for (Layout lb : {Layout::row_major, Layout::col_major})
+          for (DType out : {DType::f32, DType::bf16}) {
+            std::minstd_rand random(++seed);
+            Matrix a(DType::bf16, m, k, la, seed), b(DType::bf16, k, n, lb, seed + 1),
+                c(out, m, n, Layout::row_major, 3), expected = c;
+            for (int64_t i = 0; i < m; ++i)
+              for (int64_t j = 0; j < k; ++j) {
+                double x = std::ldexp(
+                    a(i, j), range.least + int(random() % unsigned(range.most - range.least + 1)));
+                // a first slab of a deep product may be small, and the next ones add nothing
+                if (k > 2000) x = j < 600 ? std::ldexp(a(i, j), -133) : i == 0 ? 0 : x;
+                const double special[] = {0.0, -0.0, INFINITY, -INFINITY, NAN};
+                if (range.specials && random() % 64 == 0) x = special[random() % 5];
+                store_run(advance(a.bytes.data(), DType::bf16, i * a.row_stride + j * a.col_stride),
+                          DType::bf16, 1, 1, &x);
+              }
+            auto widened = [](const Matrix& from, Layout layout) {
+              Matrix to(DType::f32, from.rows, from.cols, layout, 0);
+              for (int64_t i = 0; i < from.rows; ++i)
+                for (int64_t j = 0; j < from.cols; ++j) {
+                  const double x = from(i, j);
+                  store_run(
+                      advance(to.bytes.data(), DType::f32, i * to.row_stride + j * to.col_stride),
+                      DType::f32, 1, 1, &x);
+                }
+              return to;
+            };
+            gemm(product(a, b, c));
+            const Matrix wide_a = widened(a, la), wide_b = widened(b, lb);
+            gemm(product(wide_a, wide_b, expected));
+            int wrong = 0;
+            for (int64_t i = 0; i < m; ++i)
+              for (int64_t j = 0; j < n; ++j) {
+                const double x = c(i, j), y = expected(i, j);
+                wrong +=
+                    std::isnan(y) ? !std::isnan(x) : x != y || std::signbit(x) != std::signbit(y);
+              }
+            INFO(range.name, ", ", m, "x", n, "x", k, " layouts ", int(la), int(lb), " ",
+                 name_of(out));
+            CHECK(wrong == 0);
+          }
+}
+
 TEST_CASE("a batch gives the bits of its products one by one") {
   RestoreThreads restore;
   for (auto [m, n, k] : {Shape{64, 64, 32}, Shape{300, 200, 250}}) {

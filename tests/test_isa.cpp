@@ -161,6 +161,42 @@ TEST_CASE("every ISA packs 16-bit operands to the bits that widening and then pa
   }
 }
 
+TEST_CASE("packed pairs of bf16 hold the first of two in the high half, and tell the smallest") {
+  constexpr int64_t kLines = 45;
+  for (int i = 0; i < kIsas; ++i) {
+    const IsaKernels* kernels = isa_at(i);
+    if (!kernels || !kernels->pairs) continue;
+    std::mt19937 random(5);
+    for (int64_t depth : {1, 2, 7, 64, 141, 300})
+      for (int64_t width : {kernels->f32.rows, kernels->f32.cols})
+        for (bool side_by_side : {false, true}) {
+          INFO(depth, " ", width, " ", side_by_side);
+          std::vector<uint16_t> from(size_t(kLines * depth));
+          for (uint16_t& u : from) u = uint16_t(random() | 0x40);
+          from[from.size() / 2] = 0x8003;
+          from[from.size() / 3] = 0x8000;  // zeros do not count
+          const int64_t stride = side_by_side ? 1 : depth, k_stride = side_by_side ? kLines : 1;
+          const int64_t pairs = (depth + 1) / 2;
+          std::vector<uint32_t> packed(size_t((kLines + width) * pairs));
+          const uint32_t least = kernels->pairs->pack(from.data(), stride, k_stride, kLines, depth,
+                                                      width, packed.data());
+          CHECK(least == 3u);
+          int wrong = 0;
+          for (int64_t line = 0; line < kLines; ++line)
+            for (int64_t k = 0; k < 2 * pairs; ++k) {
+              const uint32_t pair =
+                  packed[size_t(line / width * width * pairs + k / 2 * width + line % width)];
+              const uint32_t x = k < depth ? from[size_t(line * stride + k * k_stride)] : 0;
+              wrong += (k % 2 ? pair & 0xffff : pair >> 16) != x;
+            }
+          CHECK(wrong == 0);
+        }
+    const std::vector<uint16_t> zeros(8, 0x8000);
+    uint32_t packed[64];
+    CHECK(kernels->pairs->pack(zeros.data(), 8, 1, 1, 8, kernels->f32.rows, packed) == 0x10000u);
+  }
+}
+
 namespace {
 
 /// FNV-1a over the bytes, with every NaN as one.

@@ -10,9 +10,9 @@ status=0
 for object in "$@"; do
   symbols=$(nm -C --defined-only "$object")
   bad=$(echo "$symbols" | grep -E '^[0-9a-fA-F]+ [A-Zuvw] ' |
-    grep -vE ' ([DR] minim::kernels_(base|v3|v4)|. __odr_asan\..*|V DW\.ref\..*)$' || true)
+    grep -vE ' ([DR] minim::kernels_(base|v3|v4|v4_bf16)|. __odr_asan\..*|V DW\.ref\..*)$' || true)
   startup=$(echo "$symbols" | grep -E '_GLOBAL__sub_I|__static_initialization' || true)
-  echo "$symbols" | grep -qE ' minim::kernels_(base|v3|v4)$' || bad="$bad (no table of kernels)"
+  echo "$symbols" | grep -qE ' minim::kernels_(base|v3|v4|v4_bf16)$' || bad="$bad (no table of kernels)"
   [ -z "$bad$startup" ] && continue
   echo "$object defines more than its table of kernels:" >&2
   echo "$bad$startup" >&2

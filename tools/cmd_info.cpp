@@ -84,11 +84,12 @@ std::string present_among(const std::vector<Feature>& all,
 
 std::string why_this_isa() {
   if (std::getenv("MINIM_ISA")) return "named by the environment variable MINIM_ISA";
-  return "the best that this CPU has; MINIM_ISA=base, v3 or v4 names another";
+  return "the best that this CPU has; MINIM_ISA=base, v3, v4 or v4-bf16 names another";
 }
 
 std::string vectors_of(std::string_view isa) {
   if (isa == "v4") return "512-bit AVX-512 with fused multiply-adds";
+  if (isa == "v4-bf16") return "512-bit AVX-512 with fused multiply-adds, bf16 by pairs";
   if (isa == "v3") return "256-bit AVX2 with fused multiply-adds";
   return "128-bit SSE2";
 }

@@ -15,8 +15,8 @@ void multiply_strided(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_row
   const StridedSteps by{a_row, a_k, b_row};
   for (int64_t j = 0; j < n; j += kTileCols<A>)
     for (int64_t i = 0; i < m; i += kTileRows)
-      tile_of<A>(m - i < kTileRows ? m - i : kTileRows, by, k, a + i * a_row, b + j,
-                 c + i * c_row + j, c_row, add);
+      tile_of<A, MultiplyAdd>(m - i < kTileRows ? m - i : kTileRows, by, k, a + i * a_row, b + j,
+                              c + i * c_row + j, c_row, add);
 }
 
 /// math::exp for what softmax needs: x of at most about 1; 0 where the result would be subnormal.

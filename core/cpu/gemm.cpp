@@ -1,6 +1,7 @@
 #include "minim/core/gemm.h"
 
 #include <algorithm>
+#include <atomic>
 #include <type_traits>
 
 #include "minim/core/allocator.h"
@@ -32,97 +33,167 @@ struct Lines {
   const void* data;
   DType dtype;
   int64_t stride, k_stride;
+
+  bool dense() const { return stride == 1 || k_stride == 1; }
+  const void* at(int64_t line, int64_t k) const {
+    return advance(data, dtype, line * stride + k * k_stride);
+  }
 };
 
-/// Packs `n` lines from `first` on, `depth` elements from k0 on, into panels of `width` lines.
+constexpr uint32_t kNoneIsSmall = 1 << 16;
+
+/// How a product works: panels of elements that each hold `kPer` numbers of a line.
 template <class A>
-void pack(const Lines& from, int64_t first, int64_t n, int64_t k0, int64_t depth, int64_t width,
-          const GemmKernels<A>& kernels, A* panels) {
-  if (from.stride == 1 || from.k_stride == 1) {
-    const void* data = advance(from.data, from.dtype, first * from.stride + k0 * from.k_stride);
-    auto packed =
+struct Wide {
+  using Sum = A;
+  using Element = A;
+  static constexpr int64_t kPer = 1;
+  const GemmKernels<A>& kernels;
+
+  int64_t rows() const { return kernels.rows; }
+  int64_t cols() const { return kernels.cols; }
+
+  /// Packs `n` lines from `first` on, `depth` numbers from k0 on, into panels of `width` lines.
+  uint32_t pack(const Lines& from, int64_t first, int64_t n, int64_t k0, int64_t depth,
+                int64_t width, A* panels) const {
+    if (from.dense())
+      if (packed(from, from.at(first, k0), n, depth, width, panels)) return kNoneIsSmall;
+    A buffer[kMaxWidth * kRun];
+    for (int64_t line = 0; line < n; line += width)
+      for (int64_t k = 0; k < depth; k += kRun) {
+        int64_t count = std::min(width, n - line), length = std::min(kRun, depth - k);
+        for (int64_t i = 0; i < count; ++i) {
+          A* run = buffer + i * kRun;
+          const A* loaded =
+              load_run(from.at(first + line + i, k0 + k), from.dtype, from.k_stride, length, run);
+          if (loaded != run) std::copy(loaded, loaded + length, run);
+        }
+        kernels.transpose(buffer, kRun, count, length, width, panels + line * depth + k * width);
+      }
+    return kNoneIsSmall;
+  }
+
+  void multiply(int64_t m, int64_t n, int64_t k, const A* a, const A* b, A* c, int64_t c_stride,
+                bool add, bool /*small*/) const {
+    kernels.multiply(m, n, k, a, b, c, c_stride, add);
+  }
+
+ private:
+  /// False where there is no kernel for the dtype.
+  bool packed(const Lines& from, const void* data, int64_t n, int64_t depth, int64_t width,
+              A* panels) const {
+    auto by =
         [&]<class T>(void (*kernel)(const T*, int64_t, int64_t, int64_t, int64_t, int64_t, A*)) {
           kernel(static_cast<const T*>(data), from.stride, from.k_stride, n, depth, width, panels);
+          return true;
         };
-    if (from.dtype == dtype_for<A>()) return packed(kernels.pack);
+    if (from.dtype == dtype_for<A>()) return by(kernels.pack);
     if constexpr (std::is_same_v<A, float>)
       if (is_half(from.dtype))
-        return packed(from.dtype == DType::f16 ? isa().pack_f16 : isa().pack_bf16);
+        return by(from.dtype == DType::f16 ? isa().pack_f16 : isa().pack_bf16);
+    return false;
   }
-  A buffer[kMaxWidth * kRun];
-  for (int64_t line = 0; line < n; line += width)
-    for (int64_t k = 0; k < depth; k += kRun) {
-      int64_t count = std::min(width, n - line), length = std::min(kRun, depth - k);
-      for (int64_t i = 0; i < count; ++i) {
-        A* run = buffer + i * kRun;
-        const A* loaded =
-            load_run(advance(from.data, from.dtype,
-                             (first + line + i) * from.stride + (k0 + k) * from.k_stride),
-                     from.dtype, from.k_stride, length, run);
-        if (loaded != run) std::copy(loaded, loaded + length, run);
-      }
-      kernels.transpose(buffer, kRun, count, length, width, panels + line * depth + k * width);
-    }
+};
+
+/// Products of bf16 by bf16, two numbers at once.
+struct Paired {
+  using Sum = float;
+  using Element = uint32_t;
+  static constexpr int64_t kPer = 2;
+
+  int64_t rows() const { return isa().f32.rows; }
+  int64_t cols() const { return isa().f32.cols; }
+  uint32_t pack(const Lines& from, int64_t first, int64_t n, int64_t k0, int64_t depth,
+                int64_t width, uint32_t* panels) const {
+    return isa().pairs->pack(static_cast<const uint16_t*>(from.at(first, k0)), from.stride,
+                             from.k_stride, n, depth, width, panels);
+  }
+  void multiply(int64_t m, int64_t n, int64_t k, const uint32_t* a, const uint32_t* b, float* c,
+                int64_t c_stride, bool add, bool small) const {
+    const PairKernels& kernels = *isa().pairs;
+    (small ? kernels.multiply_widened : kernels.multiply)(m, n, k, a, b, c, c_stride, add);
+  }
+};
+
+/// Whether a sum of products of bf16 numbers, the smallest of either side as given, may meet a
+/// subnormal: all are multiples of 2^(their exponents - 14), so that no sum is smaller.
+bool may_be_subnormal(uint32_t least_a, uint32_t least_b) {
+  constexpr uint32_t kDigits = 7, kBias = 127;
+  const uint32_t a = least_a >> kDigits, b = least_b >> kDigits;
+  return a == 0 || b == 0 || a + b < kBias + 1 + 2 * kDigits;
 }
 
-/// A product summed in A. c is cut into blocks of columns, for each of which b is packed once, and
-/// these into tasks.
-template <class A>
+/// c is cut into blocks of columns, for each of which b is packed once, and these into tasks.
+template <class Way>
 class Product {
+  using A = typename Way::Sum;
+  using Element = typename Way::Element;
+
  public:
-  Product(const GemmArgs& g, const GemmKernels<A>& kernels)
+  Product(const GemmArgs& g, Way way)
       : g_(g),
-        kernels_(kernels),
+        way_(way),
         a_{g.a.data, g.a.dtype, g.a.row_stride, g.a.col_stride},
         b_{g.b.data, g.b.dtype, g.b.col_stride, g.b.row_stride} {
-    depth_ = std::max<int64_t>(1, ceil_div(g.k, ceil_div(std::max<int64_t>(g.k, 1), kDepth)));
-    block_cols_ = std::clamp(kPackedB / std::max<int64_t>(g.k, 1), kColBlock / 4, kColBlock);
-    block_cols_ = std::min(round_up(block_cols_, kernels.cols), round_up(g.n, kernels.cols));
+    const int64_t k = std::max<int64_t>(g.k, 1);
+    depth_ = round_up(ceil_div(k, ceil_div(k, kDepth)), Way::kPer);
+    block_cols_ = std::clamp(kPackedB / k, kColBlock / 4, kColBlock);
+    block_cols_ = std::min(round_up(block_cols_, way.cols()), round_up(g.n, way.cols()));
   }
 
   void run() const {
-    Scratch<A> packed(size_t(g_.k * block_cols_));
+    Scratch<Element> packed(size_t(elements(g_.k) * block_cols_));
     for (int64_t j = 0; j < g_.n; j += block_cols_) {
       int64_t cols = std::min(block_cols_, g_.n - j);
-      pack_b(j, cols, packed.data());
-      run_block(j, cols, packed.data());
+      const uint32_t least = pack_b(j, cols, packed.data());
+      run_block(j, cols, packed.data(), least);
     }
   }
 
  private:
+  /// Of a panel, per line.
+  static int64_t elements(int64_t depth) { return ceil_div(depth, Way::kPer); }
+
   /// One slab of `depth_` after the other, each with block_cols_ columns.
-  void pack_b(int64_t j0, int64_t cols, A* packed) const {
-    const int64_t group = 4 * kernels_.cols;
+  uint32_t pack_b(int64_t j0, int64_t cols, Element* packed) const {
+    const int64_t group = 4 * way_.cols();
+    std::atomic<uint32_t> least = kNoneIsSmall;
     parallel_for(cols, round_up(std::max(group, kPackedB / 16 / std::max<int64_t>(g_.k, 1)), group),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t k = 0; k < g_.k; k += depth_) {
-                     int64_t depth = std::min(depth_, g_.k - k);
-                     pack(b_, j0 + begin, end - begin, k, depth, kernels_.cols, kernels_,
-                          packed + k * block_cols_ + begin * depth);
+                     const int64_t depth = std::min(depth_, g_.k - k);
+                     const uint32_t here =
+                         way_.pack(b_, j0 + begin, end - begin, k, depth, way_.cols(),
+                                   packed + elements(k) * block_cols_ + begin * elements(depth));
+                     for (uint32_t old = least;
+                          here < old && !least.compare_exchange_weak(old, here);)
+                       ;
                    }
                  });
+    return least;
   }
 
   /// Tasks are rows by columns: many columns, as each task packs its rows of a, unless there are
   /// few rows.
-  void run_block(int64_t j0, int64_t cols, const A* packed) const {
+  void run_block(int64_t j0, int64_t cols, const Element* packed, uint32_t least_b) const {
     const int64_t row_tasks = ceil_div(g_.m, kRowBlock);
     const int64_t task_cols =
-        std::max(round_up(ceil_div(cols * row_tasks, 8), kernels_.cols), 4 * kernels_.cols);
+        std::max(round_up(ceil_div(cols * row_tasks, 8), way_.cols()), 4 * way_.cols());
     const int64_t col_tasks = ceil_div(cols, std::min(cols, task_cols));
     const double tasks = double(row_tasks * col_tasks);
     const double each = operations(g_) * double(cols) / double(g_.n) / tasks;
     parallel_for(
         row_tasks * col_tasks, int64_t(std::clamp(kWorthAThread / each, 1.0, tasks)),
         [&](int64_t begin, int64_t end) {
-          Scratch<A> rows(size_t(kRowBlock * depth_)),
-              sums(sums_apart() ? size_t(kRowBlock *
-                                         (depth_ < g_.k ? round_up(block_cols_, kStrip) : kStrip))
-                                : 0);
+          Scratch<Element> rows(size_t(kRowBlock * elements(depth_)));
+          Scratch<A> sums(
+              sums_apart()
+                  ? size_t(kRowBlock * (depth_ < g_.k ? round_up(block_cols_, kStrip) : kStrip))
+                  : 0);
           for (int64_t t = begin; t < end; ++t) {
             int64_t i = t / col_tasks * kRowBlock, j = t % col_tasks * task_cols;
             Rectangle r{i, std::min(kRowBlock, g_.m - i), j0 + j, std::min(task_cols, cols - j)};
-            task(r, packed, j, rows.data(), sums.data());
+            task(r, packed, j, least_b, rows.data(), sums.data());
           }
         });
   }
@@ -133,17 +204,21 @@ class Product {
 
   /// In strips of columns, so that sums which are stored elsewhere are still in cache then.
   /// @param j where the rectangle's columns are in the packed block
-  void task(const Rectangle& r, const A* packed, int64_t j, A* rows, A* sums) const {
+  void task(const Rectangle& r, const Element* packed, int64_t j, uint32_t least_b, Element* rows,
+            A* sums) const {
+    bool small = false;  // from the first slab where it is so, as the sums then go on
     for (int64_t k = 0; k == 0 || k < g_.k; k += depth_) {
-      const int64_t depth = std::min(depth_, g_.k - k);
-      pack(a_, r.i, r.rows, k, depth, kernels_.rows, kernels_, rows);
+      const int64_t depth = std::min(depth_, g_.k - k), deep = elements(depth);
+      const uint32_t least_a = way_.pack(a_, r.i, r.rows, k, depth, way_.rows(), rows);
+      small = small || may_be_subnormal(least_a, least_b);
       for (int64_t s = 0; s < r.cols; s += kStrip) {
         const Rectangle strip{r.i, r.rows, r.j + s, std::min(kStrip, r.cols - s)};
         A* to = sums + (depth_ < g_.k ? s * kRowBlock : 0);
         if (!sums_apart()) to = static_cast<A*>(g_.c) + strip.i * g_.c_row_stride + strip.j;
         const int64_t stride = sums_apart() ? kStrip : g_.c_row_stride;
-        kernels_.multiply(strip.rows, strip.cols, depth, rows,
-                          packed + k * block_cols_ + (j + s) * depth, to, stride, k > 0);
+        way_.multiply(strip.rows, strip.cols, deep, rows,
+                      packed + elements(k) * block_cols_ + (j + s) * deep, to, stride, k > 0,
+                      small);
         if (k + depth >= g_.k && (sums_apart() || g_.bias || g_.alpha != 1))
           finish(strip, to, stride);
       }
@@ -174,7 +249,7 @@ class Product {
   }
 
   const GemmArgs& g_;
-  const GemmKernels<A>& kernels_;
+  Way way_;
   Lines a_, b_;
   int64_t depth_, block_cols_;
 };
@@ -200,15 +275,24 @@ bool in_f64(const GemmArgs& g) {
          (g.bias && g.bias_dtype == DType::f64);
 }
 
+bool in_pairs(const GemmArgs& g) {
+  auto fits = [](const MatrixRef& x) {
+    return x.dtype == DType::bf16 && (x.row_stride == 1 || x.col_stride == 1);
+  };
+  return isa().pairs && fits(g.a) && fits(g.b);
+}
+
 }  // namespace
 
 void gemm(const GemmArgs& args) {
   check(args);
   if (args.m == 0 || args.n == 0) return;
   if (in_f64(args))
-    Product<double>(args, isa().f64).run();
+    Product(args, Wide<double>{isa().f64}).run();
+  else if (in_pairs(args))
+    Product(args, Paired{}).run();
   else
-    Product<float>(args, isa().f32).run();
+    Product(args, Wide<float>{isa().f32}).run();
 }
 
 void gemm_batched(std::span<const GemmArgs> batch) {

@@ -26,6 +26,23 @@ struct GemmKernels {
                    bool add);
 };
 
+/// A product of bf16 operands summed in fp32 by vdpbf16ps, which multiplies two pairs at once. A
+/// panel element is a pair of k: the first in the high half, which the instruction adds first, so
+/// that the chain of multiply-adds, and every bit, is that of GemmKernels<float>. It takes
+/// subnormals for 0, though: so `pack` reports how small the operands get, and where that could
+/// matter, `multiply_widened` does the same with two fp32 multiply-adds.
+struct PairKernels {
+  /// Packs as GemmKernels::pack does; depth is in elements, and an odd one ends in a pair with 0.
+  /// @returns the bits, without sign, of the smallest magnitude that is not 0; 2^16 if all are
+  uint32_t (*pack)(const uint16_t* from, int64_t stride, int64_t k_stride, int64_t n, int64_t depth,
+                   int64_t width, uint32_t* panels);
+  /// As GemmKernels::multiply; k counts pairs.
+  void (*multiply)(int64_t m, int64_t n, int64_t k, const uint32_t* a, const uint32_t* b, float* c,
+                   int64_t c_stride, bool add);
+  void (*multiply_widened)(int64_t m, int64_t n, int64_t k, const uint32_t* a, const uint32_t* b,
+                           float* c, int64_t c_stride, bool add);
+};
+
 /// What attention does with a tile of scores, rows `stride` apart; A is float or double. Of row i
 /// the first min(n, first + i) numbers count, the others become 0. Rows are worked on, and may be
 /// overwritten, up to the next multiple of 16 numbers after n.
@@ -51,8 +68,9 @@ struct AttentionKernels {
 };
 
 struct IsaKernels {
-  int level;         ///< 0, 1, 2: its place among isa_at()
-  const char* name;  ///< "base", "v3" or "v4": x86-64, x86-64-v3 (AVX2, FMA), x86-64-v4 (AVX-512)
+  int level;  ///< 0, 1, 2: the vectors of per_isa.h
+  /// "base", "v3", "v4": x86-64, x86-64-v3 (AVX2, FMA), x86-64-v4 (AVX-512); "v4-bf16": with pairs
+  const char* name;
   /// The same bits as f16 and bf16 of half.h, whatever the ISA.
   void (*widen_f16)(const uint16_t* from, float* to, int64_t n);
   void (*widen_bf16)(const uint16_t* from, float* to, int64_t n);
@@ -67,14 +85,16 @@ struct IsaKernels {
   GemmKernels<double> f64;
   AttentionKernels<float> attention32;
   AttentionKernels<double> attention64;
+  const PairKernels* pairs = nullptr;  ///< null where there is no vdpbf16ps
 };
 
 /// The best this CPU has, or what the environment variable MINIM_ISA names; chosen at the first
-/// call.
+/// call. Of v4 and v4-bf16, whose bits are the same, the best is the one that takes less time here:
+/// some CPUs issue vdpbf16ps at a quarter of the rate of multiply-adds, some at the same.
 /// @throws Error when MINIM_ISA names no ISA or one that the CPU lacks.
 const IsaKernels& isa();
 
-inline constexpr int kIsas = 3;
+inline constexpr int kIsas = 4;
 /// Of the ISAs from the least to the best, the index-th; null if the CPU lacks it.
 const IsaKernels* isa_at(int index);
 

@@ -2,136 +2,13 @@
 // instruction set. All of it has internal linkage and none of it calls a function of another
 // header: an inline function compiled here for AVX-512 could otherwise be the copy that the linker
 // keeps for everybody (tools/check_isa_symbols.sh looks for that).
-#include <cstdint>
 #include <type_traits>
-#include <utility>
-#if defined(__FMA__) || defined(__AVX512F__)
-#include <immintrin.h>
-#endif
 
 #include "minim/core/cpu/isa.h"
-
-namespace minim {
-namespace {
-
-#if defined(__AVX512F__)
-constexpr int64_t kVectorBytes = 64, kTileRows = 12;
-#elif defined(__AVX2__)
-constexpr int64_t kVectorBytes = 32, kTileRows = 6;
-#else
-constexpr int64_t kVectorBytes = 16, kTileRows = 6;
-#endif
-constexpr int64_t kTileVectors = 2;
-
-template <class A, int64_t bytes = kVectorBytes>
-struct VectorOf {
-  typedef A type __attribute__((vector_size(bytes)));
-  typedef A unaligned __attribute__((vector_size(bytes), aligned(alignof(A)), may_alias));
-  static type load(const A* p) { return *reinterpret_cast<const unaligned*>(p); }
-  static void store(A* p, type v) { *reinterpret_cast<unaligned*>(p) = v; }
-};
-template <class A>
-using Vector = typename VectorOf<A>::type;
-template <class A>
-constexpr int64_t kLanes = kVectorBytes / int64_t(sizeof(A));
-template <class A>
-constexpr int64_t kTileCols = kTileVectors* kLanes<A>;
-
-#if defined(__AVX512F__)
-Vector<float> multiply_add(Vector<float> a, Vector<float> b, Vector<float> c) {
-  return _mm512_fmadd_ps(a, b, c);
-}
-Vector<double> multiply_add(Vector<double> a, Vector<double> b, Vector<double> c) {
-  return _mm512_fmadd_pd(a, b, c);
-}
-#elif defined(__FMA__)
-Vector<float> multiply_add(Vector<float> a, Vector<float> b, Vector<float> c) {
-  return _mm256_fmadd_ps(a, b, c);
-}
-Vector<double> multiply_add(Vector<double> a, Vector<double> b, Vector<double> c) {
-  return _mm256_fmadd_pd(a, b, c);
-}
-#else
-template <class V>
-V multiply_add(V a, V b, V c) {
-  return a * b + c;
-}
-#endif
-template <class A>
-Vector<A> broadcast(A x) {
-  return x - Vector<A>{};
-}
-
-/// The steps, in elements, by which a tile walks through panels.
-template <class A>
-struct PanelSteps {
-  static constexpr int64_t a_row = 1, a_k = kTileRows, b_k = kTileCols<A>;
-};
-
-/// R rows of kTileCols columns of c.
-template <class A, int64_t R, class Steps>
-void tile(Steps by, int64_t k, const A* a, const A* b, A* c, int64_t c_stride, bool add) {
-  using V = VectorOf<A>;
-  Vector<A> sum[R][kTileVectors];
-#pragma GCC unroll 16
-  for (int64_t i = 0; i < R; ++i)
-#pragma GCC unroll 2
-    for (int64_t v = 0; v < kTileVectors; ++v)
-      sum[i][v] = add ? V::load(c + i * c_stride + v * kLanes<A>) : Vector<A>{};
-  for (int64_t n = 0; n < k; ++n, a += by.a_k, b += by.b_k) {
-    Vector<A> b0 = V::load(b), b1 = V::load(b + kLanes<A>);
-#pragma GCC unroll 16
-    for (int64_t i = 0; i < R; ++i) {
-      const Vector<A> x = broadcast(a[i * by.a_row]);
-      sum[i][0] = multiply_add(x, b0, sum[i][0]);
-      sum[i][1] = multiply_add(x, b1, sum[i][1]);
-    }
-  }
-#pragma GCC unroll 16
-  for (int64_t i = 0; i < R; ++i)
-#pragma GCC unroll 2
-    for (int64_t v = 0; v < kTileVectors; ++v)
-      V::store(c + i * c_stride + v * kLanes<A>, sum[i][v]);
-}
-
-template <class A, class Steps, int64_t R = kTileRows>
-void tile_of(int64_t rows, Steps by, int64_t k, const A* a, const A* b, A* c, int64_t c_stride,
-             bool add) {
-  if constexpr (R > 1)
-    if (rows != R) return tile_of<A, Steps, R - 1>(rows, by, k, a, b, c, c_stride, add);
-  tile<A, R>(by, k, a, b, c, c_stride, add);
-}
-
-/// A tile that reaches past the last column is computed beside c.
-template <class A>
-void narrow_tile(int64_t rows, int64_t cols, int64_t k, const A* a, const A* b, A* c,
-                 int64_t c_stride, bool add) {
-  A beside[kTileRows * kTileCols<A>] = {};
-  for (int64_t i = 0; add && i < rows; ++i)
-    for (int64_t j = 0; j < cols; ++j) beside[i * kTileCols<A> + j] = c[i * c_stride + j];
-  tile_of<A>(rows, PanelSteps<A>{}, k, a, b, beside, kTileCols<A>, add);
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < cols; ++j) c[i * c_stride + j] = beside[i * kTileCols<A> + j];
-}
-
-template <class A>
-void multiply(int64_t m, int64_t n, int64_t k, const A* a, const A* b, A* c, int64_t c_stride,
-              bool add) {
-  for (int64_t j = 0; j < n; j += kTileCols<A>)
-    for (int64_t i = 0; i < m; i += kTileRows) {
-      int64_t rows = m - i < kTileRows ? m - i : kTileRows;
-      if (n - j >= kTileCols<A>)
-        tile_of<A>(rows, PanelSteps<A>{}, k, a + i * k, b + j * k, c + i * c_stride + j, c_stride,
-                   add);
-      else
-        narrow_tile<A>(rows, n - j, k, a + i * k, b + j * k, c + i * c_stride + j, c_stride, add);
-    }
-}
-
-}  // namespace
-}  // namespace minim
-
+#include "minim/core/cpu/tile.inc.h"
+// needs the tile
 #include "minim/core/cpu/attention.inc.h"
+#include "minim/core/cpu/pack.inc.h"
 
 namespace minim {
 namespace {
@@ -249,100 +126,43 @@ auto load_as(const T* p) {
   }
 }
 
-/// Exchanges, between two rows `by` apart of a square, the blocks of `by` lanes off its diagonal.
-template <int by, class V, int... l>
-void exchange(V& x, V& y, std::integer_sequence<int, l...>) {
-  constexpr int n = sizeof...(l);
-  const V low = __builtin_shufflevector(x, y, (l & by ? n + l - by : l)...);
-  y = __builtin_shufflevector(x, y, (l & by ? n + l : l + by)...);
-  x = low;
-}
+/// Elements of lines, side by side along k or across lines.
+template <class A, class T, bool along_k>
+struct Elements {
+  static constexpr bool kAlongK = along_k;
+  const T* from;
+  int64_t stride;  ///< from line to line, or from k to k
 
-/// Transposes a square of vectors: log2(n) rounds of exchanges (Eklundh, 1972).
-template <int by = 1, class V, int64_t n>
-void transpose(V (&rows)[n]) {
-  if constexpr (by < n) {
-#pragma GCC unroll 16
-    for (int64_t i = 0; i < n; ++i)
-      if (!(i & by)) exchange<by>(rows[i], rows[i + by], std::make_integer_sequence<int, int(n)>{});
-    transpose<2 * by>(rows);
+  const T* at(int64_t line, int64_t k) const {
+    return along_k ? from + line * stride + k : from + k * stride + line;
   }
-}
-
-/// @tparam kWidth the width, where it is known
-template <class A, int64_t kWidth, class T>
-void interleave(const T* from, int64_t stride, int64_t lines, int64_t n, int64_t width, A* panel) {
-  constexpr int64_t kSquareBytes = 16;  // larger ones are slower
-  constexpr int64_t kSquare = kSquareBytes / int64_t(sizeof(A));
-  using V = VectorOf<A, kSquareBytes>;
-  if (kWidth > 0) width = kWidth;
-  for (int64_t line = 0; line < width;
-       line += kSquare, from += kSquare * stride, lines -= kSquare) {
-    const int64_t room = width - line < kSquare ? width - line : kSquare;
-    const bool fits = room == kSquare || room == kWidth % kSquare;
-    int64_t k = 0;
-    for (; fits && lines > 0 && k + kSquare <= n; k += kSquare) {
-      typename V::type square[kSquare];
-#pragma GCC unroll 16
-      for (int64_t i = 0; i < kSquare; ++i)
-        square[i] = i < lines ? load_as<A, kSquare>(from + i * stride + k) : typename V::type{};
-      transpose(square);
-      A* to = panel + k * width + line;
-#pragma GCC unroll 16
-      for (int64_t i = 0; i < kSquare; ++i, to += width)
-        if (room == kSquare)
-          V::store(to, square[i]);
-        else
-          __builtin_memcpy(to, &square[i], (kWidth % kSquare) * sizeof(A));
-    }
-    for (; k < n; ++k)
-      for (int64_t i = 0; i < room; ++i)
-        panel[k * width + line + i] = i < lines ? A(widened(from[i * stride + k])) : A(0);
+  int64_t whole() const { return INT64_MAX; }
+  A one(int64_t line, int64_t k) const { return A(widened(*at(line, k))); }
+  template <int64_t lanes>
+  auto many(int64_t line, int64_t k) const {
+    return load_as<A, lanes>(at(line, k));
   }
-}
+};
 
-/// Lines that lie side by side: of each k, `width` elements at a time go to a panel.
-template <class A, int64_t width, class T>
-void split(const T* from, int64_t k_stride, int64_t n, int64_t depth, A* panels) {
-  constexpr int64_t lanes = width % kLanes<A> == 0 ? kLanes<A> : width % 4 == 0 ? 4 : 2;
-  constexpr int64_t kTogether = 8;  // panels
-  for (; n > 0;
-       n -= kTogether * width, from += kTogether * width, panels += kTogether * width * depth)
-    for (int64_t k = 0; k < depth; ++k) {
-      const T* x = from + k * k_stride;
-      A* to = panels + k * width;
-      int64_t left = n < kTogether * width ? n : kTogether * width;
-      for (; left >= width; left -= width, x += width, to += width * depth)
-#pragma GCC unroll 16
-        for (int64_t i = 0; i < width; i += lanes)
-          VectorOf<A, lanes * int64_t(sizeof(A))>::store(to + i, load_as<A, lanes>(x + i));
-      for (int64_t i = 0; left > 0 && i < width; ++i) to[i] = i < left ? A(widened(x[i])) : A(0);
-    }
-}
-
-template <class A, int64_t width, class T>
-void pack_by(const T* from, int64_t stride, int64_t k_stride, int64_t n, int64_t depth, A* panels) {
-  constexpr int64_t kRun = 128;  // of such parts of a panel all lines meet in L1
-  if (k_stride != 1) return split<A, width>(from, k_stride, n, depth, panels);
-  for (; n > 0; n -= width, from += width * stride, panels += width * depth)
-    for (int64_t k = 0; k < depth; k += kRun)
-      interleave<A, width>(from + k, stride, n < width ? n : width,
-                           depth - k < kRun ? depth - k : kRun, width, panels + k * width);
+template <class A>
+void interleave_runs(const A* runs, int64_t stride, int64_t lines, int64_t n, int64_t width,
+                     A* panel) {
+  interleave<A, 0>(Elements<A, A, true>{runs, stride}, 0, lines, 0, n, width, panel);
 }
 
 template <class A, class T, class Stored = T>
 void pack(const Stored* from, int64_t stride, int64_t k_stride, int64_t n, int64_t depth,
           int64_t width, A* panels) {
   const T* typed = reinterpret_cast<const T*>(from);
-  if (width == kTileRows)
-    pack_by<A, kTileRows>(typed, stride, k_stride, n, depth, panels);
+  if (k_stride == 1)
+    pack_from(Elements<A, T, true>{typed, stride}, n, depth, width, panels);
   else
-    pack_by<A, kTileCols<A>>(typed, stride, k_stride, n, depth, panels);
+    pack_from(Elements<A, T, false>{typed, k_stride}, n, depth, width, panels);
 }
 
 template <class A>
 constexpr GemmKernels<A> gemm_kernels() {
-  return {kTileRows, kTileCols<A>, interleave<A, 0, A>, pack<A, A>, multiply<A>};
+  return {kTileRows, kTileCols<A>, interleave_runs<A>, pack<A, A>, multiply<A, MultiplyAdd, A>};
 }
 constexpr IsaKernels isa_kernels(int level, const char* name) {
   return {level,

@@ -1,0 +1,91 @@
+// core/cpu/kernels_v4_bf16.cpp -- products of bf16 operands by pairs of k (see isa.h). Compiled for
+// AVX-512 with BF16 under the rules of kernels.inc.h.
+#include "minim/core/cpu/isa.h"
+#include "minim/core/cpu/tile.inc.h"
+// needs the tile
+#include "minim/core/cpu/pack.inc.h"
+
+namespace minim {
+namespace {
+
+/// The instruction: fma of the high halves, then of the low ones, each rounded to nearest.
+struct DotPairs {
+  static Vector<float> of(Vector<uint32_t> a, Vector<uint32_t> b, Vector<float> c) {
+    return _mm512_dpbf16_ps(c, __builtin_bit_cast(__m512bh, a), __builtin_bit_cast(__m512bh, b));
+  }
+};
+struct WidenPairs {
+  static Vector<float> widened(Vector<uint32_t> x) { return __builtin_bit_cast(Vector<float>, x); }
+  static Vector<float> of(Vector<uint32_t> a, Vector<uint32_t> b, Vector<float> c) {
+    constexpr uint32_t kHigh = 0xffff0000;
+    c = multiply_add(widened(a & kHigh), widened(b & kHigh), c);
+    return multiply_add(widened(a << 16), widened(b << 16), c);
+  }
+};
+
+/// Pairs of lines, side by side along k or across lines.
+template <bool along_k>
+struct Pairs {
+  static constexpr bool kAlongK = along_k;
+  const uint16_t* from;
+  int64_t stride, depth;  ///< of elements
+
+  const uint16_t* at(int64_t line, int64_t k) const {
+    return along_k ? from + line * stride + k : from + k * stride + line;
+  }
+  int64_t whole() const { return depth / 2; }
+  uint32_t one(int64_t line, int64_t pair) const {
+    const uint32_t low = 2 * pair + 1 < depth ? *at(line, 2 * pair + 1) : 0;
+    return uint32_t(*at(line, 2 * pair)) << 16 | low;
+  }
+  template <int64_t lanes>
+  auto many(int64_t line, int64_t pair) const {
+    using V = typename VectorOf<uint32_t, 4 * lanes>::type;
+    const uint16_t* first = at(line, 2 * pair);
+    if constexpr (along_k) {
+      const V x = VectorOf<uint32_t, 4 * lanes>::load(reinterpret_cast<const uint32_t*>(first));
+      return x << 16 | x >> 16;
+    } else {
+      auto load = [](const uint16_t* p) -> V {
+        if constexpr (lanes == 4)  // of which GCC 12 makes scalar code
+          return V(_mm_cvtepu16_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i_u*>(p))));
+        else
+          return __builtin_convertvector(VectorOf<uint16_t, 2 * lanes>::load(p), V);
+      };
+      return load(first) << 16 | (2 * pair + 1 < depth ? load(first + stride) : V{});
+    }
+  }
+};
+
+uint32_t least_magnitude(const uint32_t* panels, int64_t n) {
+  typedef uint16_t Half __attribute__((vector_size(kVectorBytes)));
+  Half least = ~Half{};
+  auto take = [&](Vector<uint32_t> pairs) {
+    const Half x = (__builtin_bit_cast(Half, pairs) & 0x7fff) - 1;  // 0 becomes the largest
+    least = x < least ? x : least;
+  };
+  for (; n >= kLanes<uint32_t>; n -= kLanes<uint32_t>, panels += kLanes<uint32_t>)
+    take(VectorOf<uint32_t>::load(panels));
+  for (; n > 0; --n) take(broadcast(*panels++));
+  uint16_t result = 0xffff;
+  for (int64_t l = 0; l < kLanes<uint16_t>; ++l) result = least[l] < result ? least[l] : result;
+  return result + 1u;
+}
+
+uint32_t pack(const uint16_t* from, int64_t stride, int64_t k_stride, int64_t n, int64_t depth,
+              int64_t width, uint32_t* panels) {
+  const int64_t pairs = (depth + 1) / 2;
+  if (k_stride == 1)
+    pack_from(Pairs<true>{from, stride, depth}, n, pairs, width, panels);
+  else
+    pack_from(Pairs<false>{from, k_stride, depth}, n, pairs, width, panels);
+  return least_magnitude(panels, (n + width - 1) / width * width * pairs);
+}
+
+}  // namespace
+
+extern const PairKernels kernels_v4_bf16;
+constinit const PairKernels kernels_v4_bf16 = {pack, multiply<float, DotPairs, uint32_t>,
+                                               multiply<float, WidenPairs, uint32_t>};
+
+}  // namespace minim
