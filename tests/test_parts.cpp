@@ -97,6 +97,10 @@ constexpr Case kCases[] = {
      [](const Tensor& x, const Cut& cut) {
        return weigh(cut(x, 1, 0, 6, 2), 1) + weigh(cut(x, 1, 1, 6, 2), 2);
      }},
+    {"steps that end within another part",
+     [](const Tensor& x, const Cut& cut) {
+       return weigh(cut(x, 1, 0, 6, 2), 1) + weigh(cut(x, 1, 4, 6, 1), 2);
+     }},
     {"parts along two axes",
      [](const Tensor& x, const Cut& cut) {
        return weigh(cut(x, 0, 0, 2, 1), 1) + weigh(cut(x, 1, 4, 6, 1), 2);
@@ -169,6 +173,37 @@ TEST_CASE("attention takes q and k and v apart without a copy in backward") {
   }
 }
 
+TEST_CASE("attention on parts of one tensor gives the bits that it gives on tensors of their own") {
+  for (AttentionKernel kernel : {AttentionKernel::fused, AttentionKernel::reference})
+    for (Index width : {4, 32})
+      for (DType d : {DType::f32, DType::bf16, DType::f16}) {
+        const Tensor all = noise({2, 70, 9 * width}, 1).to(d).detach().set_requires_grad() * 2.0;
+        Tensor parts[3], own[3], whole;
+        for (Index i = 0; i < 3; ++i) {
+          const Tensor part = all.slice(2, 3 * i * width, 3 * (i + 1) * width);
+          parts[i] = part.reshape({2, 70, 3, width}).transpose(1, 2);
+          own[i] = parts[i].detach().contiguous().set_requires_grad();
+        }
+        all.register_hook([&](const Tensor& g) {
+          whole = g;
+          return Tensor();
+        });
+        auto attend = [&](const Tensor(&x)[3]) {
+          return scaled_dot_product_attention(x[0], x[1], x[2], {},
+                                              {.causal = true, .kernel = kernel});
+        };
+        const Tensor a = attend(parts), b = attend(own), g = noise(a.shape(), 2).to(d);
+        CHECK(a.transpose(1, 2).is_contiguous());
+        CHECK(a.to_vector() == b.to_vector());
+        a.backward(g), b.backward(g);
+        for (Index i = 0; i < 3; ++i) {
+          const Tensor part = whole.slice(2, 3 * i * width, 3 * (i + 1) * width);
+          CHECK(part.reshape({2, 70, 3, width}).transpose(1, 2).to_vector() ==
+                own[i].grad().to(d).to_vector());
+        }
+      }
+}
+
 TEST_CASE("a hook on what was sliced sees the whole gradient once") {
   const Tensor leaf = noise({4, 6}, 0).set_requires_grad(), x = leaf * 2.0;
   std::vector<Tensor> seen;
@@ -181,6 +216,20 @@ TEST_CASE("a hook on what was sliced sees the whole gradient once") {
   CHECK(seen[0].shape() == Shape{4, 6});
   CHECK(seen[0].to_vector() == seen[1].to_vector());
   CHECK(leaf.grad().to_vector() == (seen[0] * 4.0).to_vector());
+}
+
+TEST_CASE("what a hook on a slice kept is not written to") {
+  const Tensor x = noise({4, 6}, 0).set_requires_grad() * 2.0, a = x.slice(1, 0, 2);
+  std::vector<Tensor> kept;
+  a.register_hook([&](const Tensor& g) {
+    kept.push_back(g);
+    return g * 2.0;
+  });
+  (weigh(rope(a), 1) + weigh(x.slice(1, 2, 6), 2)).backward();
+  REQUIRE(kept.size() == 1);
+  const Tensor b = x.detach().slice(1, 0, 2).clone().set_requires_grad();
+  weigh(rope(b), 1).backward();
+  CHECK(kept[0].to_vector() == b.grad().to_vector());
 }
 
 TEST_CASE("a gradient takes the memory of what it is of only where nobody reads that again") {

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <thread>
 
+#include "minim/autograd/node.h"
 #include "minim/core/denormals.h"
 #include "minim/core/parallel.h"
 #include "minim/core/pool.h"
@@ -122,6 +123,19 @@ TEST_CASE("ops inside the optimizer's scope count as the optimizer's") {
   Timed update("update", Phase::optimizer);
   exp(ones({3}));
   CHECK(find(profile.rows(), "exp", Phase::optimizer));
+}
+
+TEST_CASE("denormals are counted among the elements of a strided result alone") {
+  std::vector<double> values(24);
+  for (size_t i = 0; i < values.size(); i += 2) values[i] = 1e-40;
+  const Tensor x = tensor(values, {4, 6});
+  Profile profile;
+  for (const Tensor& part : {x.slice(1, 0, 2), x.transpose(0, 1), x.slice(1, 1, 6, 2)}) {
+    const Arg arg = arg_of(part);
+    profile.see("op", Phase::forward, {&arg, 1});
+  }
+  CHECK(profile.entries()[size_t(DType::f32)].seen == 8 + 24 + 12);
+  CHECK(profile.entries()[size_t(DType::f32)].denormal == 4 + 12 + 0);
 }
 
 TEST_CASE("a profile counts denormal results by op and dtype") {
