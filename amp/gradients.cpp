@@ -5,21 +5,37 @@
 #include <limits>
 
 #include "minim/autograd/node.h"
+#include "minim/core/math.h"
 #include "minim/core/parallel.h"
+#include "minim/core/per_isa.h"
 
 namespace minim::amp {
 namespace {
 
 template <class A>
+struct AllFinite {
+  static void run(const A* g, Index n, A scale, A clip, bool* finite) {
+    int bad = 0;
+    for (Index i = 0; i < n; ++i)
+      bad |= !(math::fabs(g[i] * scale * clip) <= std::numeric_limits<A>::max());
+    *finite = !bad;
+  }
+};
+template <class A>
 Finite kind_of(const A* g, Index n, A scale, A clip) {
-  int bad = 0;
-  for (Index i = 0; i < n; ++i)
-    bad |= !(std::fabs(g[i] * scale * clip) <= std::numeric_limits<A>::max());
-  if (!bad) return Finite::yes;
+  bool finite;
+  per_isa<A, AllFinite<A>>(g, n, scale, clip, &finite);
+  if (finite) return Finite::yes;
   for (Index i = 0; i < n; ++i)
     if (std::isnan(g[i] * scale * clip)) return Finite::nan;
   return Finite::inf;
 }
+template <class A>
+struct Multiply {
+  static void run(A* g, Index n, A factor) {
+    for (Index i = 0; i < n; ++i) g[i] *= factor;
+  }
+};
 
 /// f(p, n) with the chunk as floats or doubles.
 template <class F>
@@ -90,8 +106,8 @@ FirstBad first_nonfinite(std::span<const Tensor> gradients, Factors f) {
 
 FirstBad multiply(std::span<const Tensor> gradients, double factor) {
   FirstBad bad = survey(gradients, [&]<class A>(A* g, Index n) {
-    for (Index i = 0; i < n; ++i) g[i] *= A(factor);
-    return kind_of(g, n, A(1), A(1));
+    per_isa<A, Multiply<A>>(g, n, A(factor));
+    return kind_of<A>(g, n, A(1), A(1));
   });
   for (const Tensor& g : gradients)
     if (g.defined()) g.bump_version();

@@ -1,6 +1,7 @@
 #include "minim/core/convert.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "minim/core/per_isa.h"
@@ -10,12 +11,14 @@ namespace minim {
 namespace {
 
 template <class A>
-constexpr A poison() {
-  if constexpr (std::is_floating_point_v<A>)
-    return std::numeric_limits<A>::quiet_NaN();
-  else
-    return std::numeric_limits<A>::min() / 3;
-}
+constexpr A kPoison = std::is_floating_point_v<A> ? std::numeric_limits<A>::quiet_NaN()
+                                                  : std::numeric_limits<A>::min() / 3;
+template <class A>
+constexpr auto kPoisoned = [] {
+  std::array<A, 512> values{};
+  values.fill(kPoison<A>);
+  return values;
+}();
 
 template <class T, class A>
 void load_loop(const T* p, Index stride, Index n, A* buffer) {
@@ -29,7 +32,10 @@ void load_loop(const T* p, Index stride, Index n, A* buffer) {
 
 template <class T, class A>
 void store_loop(T* p, Index stride, Index n, const A* values) {
-  for (Index i = 0; i < n; ++i) p[i * stride] = convert_to<T>(values[i]);
+  if (stride == 1)
+    for (Index i = 0; i < n; ++i) p[i] = convert_to<T>(values[i]);
+  else
+    for (Index i = 0; i < n; ++i) p[i * stride] = convert_to<T>(values[i]);
 }
 
 template <bool dense>  // where it is known, no gather is made
@@ -66,55 +72,41 @@ void count_lost(Probe& probe, const void* p, Index stride, Index n, const A* val
 }  // namespace
 
 template <class A>
-const A* load_run(const void* p, DType dtype, Index stride, Index n, A* buffer) {
+const A* load_converted(const void* p, DType dtype, Index stride, Index n, A* buffer) {
   if (!p) {
-    std::fill(buffer, buffer + n, poison<A>());
+    if (n <= Index(kPoisoned<A>.size())) return kPoisoned<A>.data();
+    std::fill(buffer, buffer + n, kPoison<A>);
     return buffer;
   }
-  return visit(dtype, [&](auto tag) -> const A* {
-    using T = typename decltype(tag)::type;
-    const T* from = static_cast<const T*>(p);
-    if constexpr (std::is_same_v<T, A>)
-      if (stride == 1) return from;
-    if constexpr (std::is_same_v<A, float> && sizeof(T) == 2) {
-      if (stride == 1) {
-        (std::is_same_v<T, f16> ? isa().widen_f16 : isa().widen_bf16)(
-            reinterpret_cast<const uint16_t*>(from), buffer, n);
-        return buffer;
-      }
+  if constexpr (std::is_same_v<A, float>)
+    if (stride == 1 && is_half(dtype)) {
+      const IsaKernels& kernels = isa();
+      (dtype == DType::f16 ? kernels.widen_f16 : kernels.widen_bf16)(
+          static_cast<const uint16_t*>(p), buffer, n);
+      return buffer;
     }
-    load_loop(from, stride, n, buffer);
-    return buffer;
-  });
+  visit(dtype, [&]<class T>(Tag<T>) { load_loop(static_cast<const T*>(p), stride, n, buffer); });
+  return buffer;
 }
 
 template <class A>
-void store_run(void* p, DType dtype, Index stride, Index n, const A* values) {
-  visit(dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    T* to = static_cast<T*>(p);
-    if constexpr (std::is_same_v<T, A>) {
-      if (static_cast<const A*>(p) == values) return;  // computed in place
-      if (stride == 1) return std::copy(values, values + n, to), void();
-    }
-    if constexpr (std::is_same_v<A, float> && sizeof(T) == 2) {
-      if (stride == 1)
-        (std::is_same_v<T, f16> ? isa().narrow_f16 : isa().narrow_bf16)(
-            values, reinterpret_cast<uint16_t*>(to), n);
-      else
-        store_loop(to, stride, n, values);
-    } else
-      store_loop(to, stride, n, values);
-    if constexpr (sizeof(T) == 2)
-      if (Probe* probe = Probe::current()) count_lost(*probe, p, stride, n, values);
-  });
+void store_converted(void* p, DType dtype, Index stride, Index n, const A* values) {
+  if (std::is_same_v<A, float> && stride == 1 && is_half(dtype)) {
+    const IsaKernels& kernels = isa();
+    (dtype == DType::f16 ? kernels.narrow_f16 : kernels.narrow_bf16)(
+        reinterpret_cast<const float*>(values), static_cast<uint16_t*>(p), n);
+  } else {
+    visit(dtype, [&]<class T>(Tag<T>) { store_loop(static_cast<T*>(p), stride, n, values); });
+  }
+  if (Probe* probe = Probe::current(); probe && is_half(dtype))
+    count_lost(*probe, p, stride, n, values);
 }
 
-template const float* load_run(const void*, DType, Index, Index, float*);
-template const double* load_run(const void*, DType, Index, Index, double*);
-template const int64_t* load_run(const void*, DType, Index, Index, int64_t*);
-template void store_run(void*, DType, Index, Index, const float*);
-template void store_run(void*, DType, Index, Index, const double*);
-template void store_run(void*, DType, Index, Index, const int64_t*);
+template const float* load_converted(const void*, DType, Index, Index, float*);
+template const double* load_converted(const void*, DType, Index, Index, double*);
+template const int64_t* load_converted(const void*, DType, Index, Index, int64_t*);
+template void store_converted(void*, DType, Index, Index, const float*);
+template void store_converted(void*, DType, Index, Index, const double*);
+template void store_converted(void*, DType, Index, Index, const int64_t*);
 
 }  // namespace minim

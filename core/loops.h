@@ -20,7 +20,7 @@
 
 namespace minim {
 
-inline constexpr Index kBlock = 256;  ///< elements in a buffer: a few of them stay in L1
+inline constexpr Index kBlock = 512;  ///< elements in a buffer: a few of them stay in L1
 
 struct NoAttrs {};
 template <class Op>
@@ -133,9 +133,9 @@ template <class Op, class A>
 struct ForwardLoop {
   static void run(const attrs_t<Op>* from, const A* const* x, Index n, A* y) {
     const attrs_t<Op> attrs = *from;  // a branch on a local one is taken out of the loop
-#pragma GCC ivdep
-    for (Index j = 0; j < n; ++j)
+    many(n, x[0], [=](Index j) {
       y[j] = forward_at<Op, A>(attrs, x, j, std::make_index_sequence<kInputs<Op>>{});
+    });
   }
 };
 
@@ -144,12 +144,11 @@ struct BackwardLoop {
   static void run(const attrs_t<Op>* from, const A* g, const A* y, const A* const* x, Index n,
                   A* const* d) {
     const attrs_t<Op> attrs = *from;
-#pragma GCC ivdep
-    for (Index j = 0; j < n; ++j) {
+    many(n, g, [=](Index j) {
       A one[Op::arity];
       vjp_at<Op, A>(attrs, g[j], y[j], x, j, one, std::make_index_sequence<kInputs<Op>>{});
       for (size_t k = 0; k < Op::arity; ++k) d[k][j] = one[k];
-    }
+    });
   }
 };
 

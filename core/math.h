@@ -62,6 +62,18 @@ MINIM_HD inline Reduced reduce(float x) {
   return {int32_t(bits<uint32_t>(shifted) - bits<uint32_t>(kRound)), r, r * r * q};
 }
 
+/// e^x for -87 <= x <= 88, and NaN.
+MINIM_HD inline float exp_near(float x) {
+  const Reduced e = reduce(x);
+  return (1.0f + (e.r + e.tail)) * power_of_two(e.n);
+}
+
+/// e^x for x <= 0, and NaN; in two steps, as in exp.
+MINIM_HD inline float exp_negative(float x) {
+  const Reduced e = reduce(select(x < -104.0f, -104.0f, x));  // rounds to 0
+  return (1.0f + (e.r + e.tail)) * power_of_two(e.n + 64) * 0x1p-64f;
+}
+
 MINIM_HD inline float exp(float x) {
   x = select(x > 89.0f, 89.0f, x);      // overflows
   x = select(x < -104.0f, -104.0f, x);  // rounds to 0
@@ -116,7 +128,8 @@ MINIM_HD inline float tanh(float x) {
   float a = fabs(x), z = a * a;
   float p = polynomial(z, -0.3333328119f, 0.133314204f, -0.05373779942f, 0.02063255008f,
                        -0.005697387637f);
-  float near = a + a * (z * p), far = 1.0f - 2.0f / (1.0f + exp(2.0f * a));
+  float near = a + a * (z * p), b = a + a;
+  float far = 1.0f - 2.0f / (1.0f + exp_near(select(b > 40.0f, 40.0f, b)));  // there it is 1
   return copysign(select(a < 0.625f, near, far), x);
 }
 
@@ -127,14 +140,16 @@ MINIM_HD inline float erf(float x) {
   float t = select(a > 4.0f, 4.0f, a);  // from there on the result rounds to 1
   float log_erfc = polynomial(t, -0.0003416394723f, -1.127088742f, -0.6381455361f, -0.1031061772f,
                               0.02183780271f, -0.002947596439f, 0.0001863732034f);
-  return copysign(select(a < 1.0f, near, 1.0f - exp(log_erfc)), x);
+  return copysign(select(a < 1.0f, near, 1.0f - exp_near(log_erfc)), x);
 }
 }  // namespace fp32
 
 #ifdef __CUDA_ARCH__
 #define MINIM_FP32(name) ::name##f
+MINIM_HD inline float exp_negative(float x) { return ::expf(x); }
 #else
 #define MINIM_FP32(name) fp32::name
+using fp32::exp_negative;
 #endif
 
 MINIM_HD inline float exp(float x) { return MINIM_FP32(exp)(x); }
@@ -146,6 +161,7 @@ MINIM_HD inline float erf(float x) { return MINIM_FP32(erf)(x); }
 #undef MINIM_FP32
 
 MINIM_HD inline double exp(double x) { return ::exp(x); }
+MINIM_HD inline double exp_negative(double x) { return ::exp(x); }
 MINIM_HD inline double expm1(double x) { return ::expm1(x); }
 MINIM_HD inline double log(double x) { return ::log(x); }
 MINIM_HD inline double log1p(double x) { return ::log1p(x); }
@@ -171,7 +187,7 @@ MINIM_HD inline float cos(float x) { return float(::cos(double(x))); }
 /// 1 / (1 + e^-x), without overflow and with full precision where it is tiny.
 template <class A>
 MINIM_HD inline A sigmoid(A x) {
-  A e = exp(-fabs(x));
+  A e = exp_negative(-fabs(x));
   return select(x >= A(0), A(1), e) / (A(1) + e);
 }
 

@@ -40,4 +40,20 @@ void per_isa(Args... args) {
   Loop::run(args...);
 }
 
+/// Calls f(0) ... f(n - 1), of floats with four vectors in flight: the compiler takes as many at a
+/// time as a vector holds of the smallest type in the loop, so the loop also reads a byte of x.
+template <class A, class F>
+void many(int64_t n, [[maybe_unused]] const A* x, F f) {
+  int64_t j = 0;
+  if constexpr (std::same_as<A, float>) {
+    const uint8_t* bytes = reinterpret_cast<const uint8_t*>(x);
+    uint8_t read = 0;
+#pragma GCC ivdep
+    for (; j < (n & -64); ++j) f(j), read |= bytes[j];
+    [[maybe_unused]] volatile uint8_t used = read;
+  }
+#pragma GCC ivdep
+  for (; j < n; ++j) f(j);
+}
+
 }  // namespace minim

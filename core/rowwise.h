@@ -10,6 +10,7 @@
 //   where it was not given; vjp(lane, attrs, x, y, g, d): d[k] is null where it is not wanted, g[k]
 //   where it is zero.
 #pragma once
+#include <bit>
 #include <memory>
 #include <vector>
 
@@ -58,6 +59,17 @@ struct Rows {
       if (!(mask >> i & 1)) at += r % shape[i] * strides[i], r /= shape[i];
     return at;
   }
+  /// From one row to the next, where that is always the same; else -1.
+  Index step(const Strides& strides) const {
+    Index step = -1, size = 1;
+    for (int i = shape.rank(); i-- > 0;) {
+      if (mask >> i & 1 || shape[i] == 1) continue;
+      if (size == 1) step = strides[i];
+      if (strides[i] != step * size) return -1;
+      size *= shape[i];
+    }
+    return size == 1 ? 0 : step;
+  }
   /// Calls f(offset, run, stride, first) for the runs of a row.
   template <class F>
   void runs(const Strides& strides, F f) const {
@@ -84,7 +96,8 @@ struct Together {
 
   explicit Together(const Rows& rows) : stride((rows.n + 16) / 16 * 16) {
     const int last = rows.shape.rank() - 1;  // their buffers stay in L2, their lines are long
-    if (last > 0 && !(rows.mask >> last & 1) && rows.n > 1 && rows.n < 1 << 18)
+    if (last > 0 && !(rows.mask >> last & 1) && rows.n > 1 && rows.n < 1 << 18 &&
+        rows.shape[last] > 1)
       most = std::clamp<Index>((1 << 17) / rows.n / 16 * 16, 16, kMost);
   }
   Together() = default;
@@ -106,7 +119,9 @@ struct RowIo {
   const Arg* arg = nullptr;
   Along along = Along::row;
   A* buffer = nullptr;
-  Strides strides{};  ///< along::each: over the full shape, 0 on row axes
+  Strides strides{};    ///< along::each: over the full shape, 0 on row axes
+  Index step = -1;      ///< Rows::step
+  bool direct = false;  ///< a row is a dense run of A
   Together together{};
 
   const A* load(const Rows& rows, Index r) const {
@@ -117,7 +132,7 @@ struct RowIo {
       return buffer + (r - first) * together.stride;
     }
     Index n = along == Along::each ? 1 : rows.n;
-    if (!arg->data) return load_run<A>(nullptr, arg->dtype, 1, n, buffer);
+    if (!arg->data) return buffer;
     if (along == Along::each) return load_run(at(rows, r), arg->dtype, 1, 1, buffer);
     if (along == Along::shared)  // one axis: a column of a matrix is one, too
       return load_run(arg->data, arg->dtype, arg->shape.rank() == 1 ? arg->strides[0] : 1, n,
@@ -134,11 +149,12 @@ struct RowIo {
     return direct ? direct : buffer;
   }
   A* target(const Rows& rows, Index r) const {
-    if (!arg || !arg->data) return nullptr;
-    return crosses() ? buffer + (r - together.around(rows, r).first) * together.stride : buffer;
+    if (!arg->data) return nullptr;
+    if (crosses()) return buffer + (r - together.around(rows, r).first) * together.stride;
+    return direct ? reinterpret_cast<A*>(at(rows, r)) : buffer;
   }
   void store(const Rows& rows, Index r) const {
-    if (!arg || !arg->data) return;
+    if (!arg->data || direct) return;
     if (crosses()) {
       const auto [first, last] = together.around(rows, r);
       if (r == last - 1) store_lines(rows, first, last - first);
@@ -150,13 +166,13 @@ struct RowIo {
     });
   }
   std::byte* at(const Rows& rows, Index r) const {
-    return advance(arg->data, arg->dtype, rows.offset(r, strides));
+    return advance(arg->data, arg->dtype, step >= 0 ? r * step : rows.offset(r, strides));
   }
 
  private:
   static constexpr Index kLines = 16;  // at a time
   bool crosses() const {
-    return together.most > 1 && along == Along::row && arg->data &&
+    return together.most > 1 && !direct && along == Along::row && arg->data &&
            strides[strides.rank() - 1] == 1;
   }
   void load_lines(const Rows& rows, Index r, Index m) const {
@@ -217,9 +233,13 @@ struct RowForward {
 };
 template <class Op, class A>
 struct RowBackward {
+  /// @param sum[k] where a shared operand's gradients add up
   static void run(Index n, const attrs_t<Op>* attrs, const A* const* x, const A* const* y,
-                  const A* const* g, A* const* d) {
+                  const A* const* g, A* const* d, A* const* sum) {
     Op::vjp(CpuLane{n}, *attrs, x, y, g, d);
+    for (size_t k = 0; k < Op::operands.size(); ++k)
+      if (Op::operands[k].along == Along::shared && sum[k])
+        for (Index j = 0; j < n; ++j) sum[k][j] += d[k][j];
   }
 };
 
@@ -230,24 +250,37 @@ struct RowwiseRun {
   Rows rows;
   const attrs_t<Op>& attrs;
   static constexpr Index kGrain = 4096;
-  const Together together;
+  Together tiles;
 
   explicit RowwiseRun(OpArgs& a)
       : args(a),
         rows(a.in[0].shape, Op::axes(a.attrs.template as<attrs_t<Op>>(), a.in[0].shape.rank())),
         attrs(a.attrs.template as<attrs_t<Op>>()),
-        together(rows) {}
-
-  RowIo<A> io(const Arg& arg, Along along, A* buffer, Index begin, Index end) const {
-    return {&arg, along, buffer, arg.defined || arg.data ? over_rows(arg, along, rows) : Strides{},
-            together.of(begin, end)};
+        tiles(rows) {
+    for (const auto& operand : Op::operands)  // then rows are not taken in order
+      if (operand.along == Along::shared) tiles.most = 1;
   }
-  /// Calls body(first row, last row, buffers) for chunks of rows; a buffer per operand, output and
-  /// gradient.
+
+  /// What was not saved is filled with poison, once.
+  RowIo<A> io(const Arg& arg, Along along, A* buffer, Index begin, Index end) const {
+    if (arg.defined && !arg.data)
+      std::copy_n(load_run<A>(nullptr, arg.dtype, 1, rows.n, buffer), rows.n, buffer);
+    RowIo<A> io{.arg = &arg, .along = along, .buffer = buffer, .together = tiles.of(begin, end)};
+    if (!arg.defined && !arg.data) return io;
+    io.strides = over_rows(arg, along, rows);
+    io.step = rows.step(io.strides);
+    if (along == Along::row && arg.dtype == dtype_for<A>())
+      rows.runs(io.strides, [&](Index, Index run, Index stride, Index) {
+        io.direct = run == rows.n && stride == 1;
+      });
+    return io;
+  }
+  /// Calls body(first, last, buffers) for chunks of what there are `count` of, each `cost` numbers;
+  /// a buffer per operand, output and gradient.
   template <class F>
-  void over(size_t buffers, F body) const {
-    const Index room = together.most * together.stride;
-    parallel_for(rows.count, std::max(together.most, kGrain / std::max<Index>(1, rows.n)),
+  void over(Index count, Index cost, size_t buffers, F body) const {
+    const Index room = tiles.most * tiles.stride;
+    parallel_for(count, std::max(tiles.most, kGrain / std::max<Index>(1, cost)),
                  [&](Index b, Index e) {
                    Scratch<A> memory(buffers * size_t(room));
                    std::vector<A*> buffer(buffers);
@@ -257,7 +290,7 @@ struct RowwiseRun {
   }
 
   void forward() const {
-    over(NI + NO, [&](Index begin, Index end, A** buffer) {
+    over(rows.count, rows.n, NI + NO, [&](Index begin, Index end, A** buffer) {
       RowIo<A> in[NI], out[NO];
       for (size_t k = 0; k < NI; ++k)
         in[k] = io(args.in[k], Op::operands[k].along, buffer[k], begin, end);
@@ -276,15 +309,22 @@ struct RowwiseRun {
   }
 
   void backward() const {
-    // What a shared operand gets from each row is summed over the rows at the end, in A.
-    std::unique_ptr<Scratch<A>> full[NI];
-    Arg target[NI];
+    // What a shared operand gets is summed over the rows in the order of core/sum.h: every lane of
+    // every block has a sum of its own, and the rows that are added to neighbouring ones are a unit
+    // of work, of as many as leave a unit for each thread: memory is best read in order.
+    const Index blocks = std::max<Index>(1, (rows.count + kSumBlock - 1) / kSumBlock);
+    const Index together =
+        Index(std::bit_floor(size_t(std::clamp<Index>(blocks * kLanes / threads(), 1, kLanes))));
+    const Index units = kLanes / together;
+    std::unique_ptr<Scratch<A>> sums[NI];
+    bool by_unit = false;
     for (size_t k = 0; k < NI; ++k) {
-      target[k] = args.grad_in[k];
-      if (!target[k].data || Op::operands[k].along != Along::shared) continue;
-      full[k] = std::make_unique<Scratch<A>>(size_t(rows.count * rows.n));
+      if (!args.grad_in[k].data || Op::operands[k].along != Along::shared) continue;
+      sums[k] = std::make_unique<Scratch<A>>(size_t(blocks * kLanes * rows.n));
+      std::fill_n(sums[k]->data(), blocks * kLanes * rows.n, A(0));
+      by_unit = true;
     }
-    over(2 * NI + 2 * NO, [&](Index begin, Index end, A** buffer) {
+    auto chunk = [&](Index begin, Index end, A** buffer) {
       RowIo<A> in[NI], out[NO], g[NO], d[NI];
       for (size_t k = 0; k < NI; ++k)
         in[k] = io(args.in[k], Op::operands[k].along, buffer[k], begin, end);
@@ -293,25 +333,43 @@ struct RowwiseRun {
       for (size_t k = 0; k < NO; ++k)
         g[k] = io(args.grad_out[k], Op::outputs[k], buffer[NI + NO + k], begin, end);
       for (size_t k = 0; k < NI; ++k)
-        d[k] = io(target[k], Op::operands[k].along, buffer[NI + 2 * NO + k], begin, end);
-      for (Index r = begin; r < end; ++r) {
+        d[k] = io(args.grad_in[k], Op::operands[k].along, buffer[NI + 2 * NO + k], begin, end);
+      auto row = [&](Index r) {
         const A *x[NI], *y[NO], *gy[NO];
-        A* dx[NI];
+        A *dx[NI], *sum[NI];
         for (size_t k = 0; k < NI; ++k) x[k] = in[k].load(rows, r);
+        for (size_t k = 0; k < NI; ++k)
+          sum[k] =
+              sums[k] ? sums[k]->data() + (r / kSumBlock * kLanes + r % kLanes) * rows.n : nullptr;
         for (size_t k = 0; k < NO; ++k) y[k] = out[k].load(rows, r);
         for (size_t k = 0; k < NO; ++k)
           gy[k] = args.grad_out[k].data ? g[k].load(rows, r) : nullptr;
+        for (size_t k = 0; k < NI; ++k) dx[k] = d[k].target(rows, r);
+        per_isa<A, RowBackward<Op, A>>(rows.n, &attrs, static_cast<const A* const*>(x),
+                                       static_cast<const A* const*>(y),
+                                       static_cast<const A* const*>(gy), static_cast<A* const*>(dx),
+                                       static_cast<A* const*>(sum));
         for (size_t k = 0; k < NI; ++k)
-          dx[k] = full[k] ? full[k]->data() + r * rows.n : d[k].target(rows, r);
-        per_isa<A, RowBackward<Op, A>>(
-            rows.n, &attrs, static_cast<const A* const*>(x), static_cast<const A* const*>(y),
-            static_cast<const A* const*>(gy), static_cast<A* const*>(dx));
-        for (size_t k = 0; k < NI; ++k)
-          if (!full[k]) d[k].store(rows, r);
+          if (!sums[k]) d[k].store(rows, r);
+      };
+      for (Index at = begin; at < end; ++at) {
+        const Index block = at / units * kSumBlock, last = std::min(rows.count, block + kSumBlock);
+        if (!by_unit) row(at);
+        for (Index r = block + at % units * together; by_unit && r < last; r += kLanes)
+          for (Index i = r; i < std::min(last, r + together); ++i) row(i);
       }
-    });
-    for (size_t k = 0; k < NI; ++k)
-      if (full[k]) sum_to(full[k]->data(), {rows.count, rows.n}, args.grad_in[k]);
+    };
+    by_unit ? over(blocks * units, kGrain, 2 * NI + 2 * NO, chunk)
+            : over(rows.count, rows.n, 2 * NI + 2 * NO, chunk);
+    for (size_t k = 0; k < NI; ++k) {
+      if (!sums[k]) continue;
+      A* total = sums[k]->data();
+      for (Index block = 1; block < blocks; ++block)
+        for (Index i = 0; i < kLanes * rows.n; ++i) total[i] += total[block * kLanes * rows.n + i];
+      for (Index half = kLanes / 2; half > 0; half /= 2)
+        for (Index i = 0; i < half * rows.n; ++i) total[i] += total[half * rows.n + i];
+      store_run(args.grad_in[k].data, args.grad_in[k].dtype, 1, rows.n, total);
+    }
   }
 };
 

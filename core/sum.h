@@ -13,7 +13,9 @@ inline constexpr Index kLanes = 16, kSumBlock = 1024;
 
 template <class A>
 A tree_sum(A* lanes) {
+#pragma GCC unroll 4  // in registers
   for (Index o = kLanes / 2; o > 0; o /= 2)
+#pragma GCC unroll 8
     for (Index l = 0; l < o; ++l) lanes[l] += lanes[l + o];
   return lanes[0];
 }
@@ -38,9 +40,10 @@ template <class A, class F>
 A max16(Index n, F f) {
   A lanes[kLanes];
   for (Index l = 0; l < kLanes; ++l) lanes[l] = f(std::min(l, n - 1));
-  auto keep = [](A& m, A v) { m = v > m || v != v ? v : m; };
+  auto keep = [](A& m, A v) { m = (v > m) | (v != v) ? v : m; };
   Index whole = n / kLanes * kLanes;
   for (Index j = kLanes; j < whole; j += kLanes)
+#pragma GCC unroll 1  // as 16 choices instead of a loop it would not be vectorised
     for (Index l = 0; l < kLanes; ++l) keep(lanes[l], f(j + l));
   for (Index j = std::max(whole, Index{kLanes}); j < n; ++j) keep(lanes[j % kLanes], f(j));
   for (Index l = 1; l < kLanes; ++l) keep(lanes[0], lanes[l]);

@@ -51,8 +51,11 @@ struct Planes {
                    Scratch<A> memory(all.size() * size_t(room));
                    std::vector<Io> io;
                    for (const Arg* arg : all)
-                     io.push_back({arg, Along::row, memory.data() + Index(io.size()) * room,
-                                   arg->strides, together.of(begin, end)});
+                     io.push_back({.arg = arg,
+                                   .along = Along::row,
+                                   .buffer = memory.data() + Index(io.size()) * room,
+                                   .strides = arg->strides,
+                                   .together = together.of(begin, end)});
                    for (Index set = begin; set < end; ++set) f(set, io);
                  });
   }

@@ -39,16 +39,20 @@ A largest_of(const A* x, Index n) {
 }
 
 template <class A>
-RowLoss<A> row_loss(const A* x, Index n, Index target, A smoothing) {
-  const A largest = largest_of(x, n);
-  const A log_sum = math::log(sum16<A>(n, [=](Index j) { return math::exp(x[j] - largest); }));
-  A loss = (largest - x[target]) + log_sum;
-  if (smoothing > A(0)) {
-    const A mean = sum16<A>(n, [=](Index j) { return largest - x[j]; }) / A(n) + log_sum;
-    loss = (A(1) - smoothing) * loss + smoothing * mean;
+struct RowForward {
+  /// @param powers room for n numbers
+  static void run(const A* x, Index n, Index target, A smoothing, A* powers, RowLoss<A>* row) {
+    const A largest = largest_of(x, n);
+    many(n, x, [=](Index j) { powers[j] = math::exp_negative(x[j] - largest); });
+    const A log_sum = math::log(sum16<A>(n, [=](Index j) { return powers[j]; }));
+    A loss = (largest - x[target]) + log_sum;
+    if (smoothing > A(0)) {
+      const A mean = sum16<A>(n, [=](Index j) { return largest - x[j]; }) / A(n) + log_sum;
+      loss = (A(1) - smoothing) * loss + smoothing * mean;
+    }
+    *row = {loss, log_sum};
   }
-  return {loss, log_sum};
-}
+};
 
 template <class A>
 void forward_in(OpArgs& args) {
@@ -58,12 +62,12 @@ void forward_in(OpArgs& args) {
   Scratch<A> losses{size_t(rows)};
   A* log_sums = static_cast<A*>(args.out[1].data);
   parallel_for(rows, p.grain, [&](Index begin, Index end) {
-    Scratch<A> buffer{size_t(p.classes)};
+    Scratch<A> buffer(2 * size_t(p.classes));
     for (Index r = begin; r < end; ++r) {
       RowLoss<A> row{};
       if (p.counts(r))
-        row =
-            row_loss(p.load(r, buffer.data()), p.classes, p.target[r], A(p.attrs.label_smoothing));
+        per_isa<A, RowForward<A>>(p.load(r, buffer.data()), p.classes, p.target[r],
+                                  A(p.attrs.label_smoothing), buffer.data() + p.classes, &row);
       losses[size_t(r)] = row.loss;
       log_sums[r] = row.log_sum;
     }
@@ -76,13 +80,14 @@ void forward_in(OpArgs& args) {
 /// d = scale * (softmax(x) - smoothed target). The largest logit is found again rather than saved
 /// in a sum with log_sum, whose rounding would be an error of every probability.
 template <class A>
-void row_gradient(const A* x, Index n, Index target, A smoothing, A log_sum, A scale, A* d) {
-  const A uniform = smoothing / A(n), largest = largest_of(x, n);
-  auto probability = [=](Index j) { return math::exp((x[j] - largest) - log_sum); };
-#pragma GCC ivdep
-  for (Index j = 0; j < n; ++j) d[j] = scale * (probability(j) - uniform);
-  d[target] = scale * (probability(target) - uniform - (A(1) - smoothing));
-}
+struct RowBackward {
+  static void run(const A* x, Index n, Index target, A smoothing, A log_sum, A scale, A* d) {
+    const A uniform = smoothing / A(n), largest = largest_of(x, n);
+    auto excess = [=](Index j) { return math::exp_negative((x[j] - largest) - log_sum) - uniform; };
+    many(n, x, [=](Index j) { d[j] = scale * excess(j); });
+    d[target] = scale * (excess(target) - (A(1) - smoothing));
+  }
+};
 
 template <class A>
 void backward_in(OpArgs& args) {
@@ -97,8 +102,8 @@ void backward_in(OpArgs& args) {
       void* row = advance(to.data, to.dtype, r * p.classes);
       A* d = to.dtype == dtype_for<A>() ? static_cast<A*>(row) : buffer.data() + p.classes;
       if (p.counts(r))
-        row_gradient(p.load(r, buffer.data()), p.classes, p.target[r], A(p.attrs.label_smoothing),
-                     log_sums[r], slope(r), d);
+        per_isa<A, RowBackward<A>>(p.load(r, buffer.data()), p.classes, p.target[r],
+                                   A(p.attrs.label_smoothing), log_sums[r], slope(r), d);
       else
         std::fill(d, d + p.classes, A(0));
       store_run(row, to.dtype, 1, p.classes, d);

@@ -6,6 +6,7 @@
 
 #include "minim/amp/gradients.h"
 #include "minim/core/parallel.h"
+#include "minim/core/per_isa.h"
 #include "minim/core/sum.h"
 
 namespace minim::optim {
@@ -21,10 +22,15 @@ void check_limit(const char* what, double limit) {
 template <class X>
 double power_sum(Index n, double p, X x) {
   if (p == kInfinity) return max16<double>(n, [&](Index i) { return std::fabs(x(i)); });
-  if (p == 2) return sum16<double>(n, [&](Index i) { return x(i) * x(i); });
   if (p == 1) return sum16<double>(n, [&](Index i) { return std::fabs(x(i)); });
   return sum16<double>(n, [&](Index i) { return std::pow(std::fabs(x(i)), p); });
 }
+template <class A>
+struct SumOfSquares {
+  static void run(const A* g, Index n, double* sum) {
+    *sum = sum16<double>(n, [=](Index i) { return double(g[i]) * double(g[i]); });
+  }
+};
 
 double norm_of(std::span<const Tensor> gradients, double p) {
   std::vector<amp::Chunk> chunks = amp::chunks_of(gradients);
@@ -33,12 +39,16 @@ double norm_of(std::span<const Tensor> gradients, double p) {
   parallel_for(Index(chunks.size()), 1, [&](Index begin, Index end) {
     for (Index k = begin; k < end; ++k) {
       const auto [t, from, to] = chunks[size_t(k)];
-      auto sum = [&, from = from, n = to - from](const auto* g) {
-        return power_sum(n, p, [&](Index i) { return double(g[from + i]); });
+      double& part = parts[size_t(k)];
+      auto add = [&, from = from, n = to - from]<class A>(const A* g) {
+        if (p == 2)
+          per_isa<A, SumOfSquares<A>>(g + from, n, &part);
+        else
+          part = power_sum(n, p, [&](Index i) { return double(g[from + i]); });
       };
       const void* data = gradients[t].data();
-      parts[size_t(k)] = gradients[t].dtype() == DType::f64 ? sum(static_cast<const double*>(data))
-                                                            : sum(static_cast<const float*>(data));
+      gradients[t].dtype() == DType::f64 ? add(static_cast<const double*>(data))
+                                         : add(static_cast<const float*>(data));
     }
   });
   auto part = [&](Index k) { return parts[size_t(k)]; };

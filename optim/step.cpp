@@ -5,6 +5,7 @@
 
 #include "minim/core/convert.h"
 #include "minim/core/parallel.h"
+#include "minim/core/per_isa.h"
 #include "minim/core/random.h"
 #include "minim/optim/muon.h"
 #include "minim/optim/optimizer.h"
@@ -12,7 +13,7 @@
 namespace minim::optim {
 namespace {
 
-constexpr Index kBlock = 256;
+constexpr Index kBlock = 512;
 
 /// Rounds up with the probability of the remainder. `random` has 16 bits.
 bf16 round_stochastically(float v, uint32_t random) {
@@ -43,6 +44,26 @@ void with_rule(Kind kind, F&& f) {
   else
     f([](C c, A p, A g, A&, A&, A&) { return muon_update(c, p, g); });
 }
+
+/// The weights w, the gradient g and the states of n elements.
+template <class A>
+struct Elements {
+  A* w;
+  const A* g;
+  A* states[3];
+  A inverse_scale, clip;
+};
+template <class A, class Rule>
+struct UpdateLoop {
+  static void run(const Constants<A>* from, const Elements<A>* at, Index n) {
+    const Constants<A> c = *from;  // a branch on a local one is taken out of the loop
+    const auto [w, g, states, inverse_scale, clip] = *at;
+    A *m = states[0], *v = states[1], *top = states[2];
+#pragma GCC ivdep
+    for (Index j = 0; j < n; ++j)
+      w[j] = Rule{}(c, w[j], g[j] * inverse_scale * clip, m[j], v[j], top[j]);
+  }
+};
 
 }  // namespace
 
@@ -94,25 +115,26 @@ void Optimizer::update(size_t i, const Tensor& grad, Index begin, Index end,
   const Slot& slot = slots_[i];
   const Tensor& wide = slot.master.defined() ? slot.master : params_[i];
   const Constants<A> c = constants<A>(i);
-  const A inverse_scale = A(factors.inverse_scale), clip = A(factors.clip);
   A weights[kBlock], gradients[kBlock], spare[3][kBlock] = {};
   for (Index at = begin; at < end; at += kBlock) {
-    Index n = std::min(kBlock, end - at);
-    const A* g = load_run(advance(std::as_const(grad).data(), grad.dtype(), at), grad.dtype(), 1, n,
-                          gradients);
-    A *w = weights, *s[3];
+    const Index n = std::min(kBlock, end - at);
+    Elements<A> e{weights,
+                  load_run(advance(std::as_const(grad).data(), grad.dtype(), at), grad.dtype(), 1,
+                           n, gradients),
+                  {},
+                  A(factors.inverse_scale),
+                  A(factors.clip)};
     if (wide.dtype() == dtype_for<A>())
-      w = static_cast<A*>(wide.data()) + at;
+      e.w = static_cast<A*>(wide.data()) + at;
     else
       load_run(advance(wide.data(), wide.dtype(), at), wide.dtype(), 1, n, weights);
     for (size_t k = 0; k < 3; ++k)
-      s[k] = slot.states[k].defined() ? static_cast<A*>(slot.states[k].data()) + at : spare[k];
-    with_rule<A>(rule_of(i).kind, [&, m = s[0], v = s[1], top = s[2]](auto rule) {
-#pragma GCC ivdep
-      for (Index j = 0; j < n; ++j)
-        w[j] = rule(c, w[j], g[j] * inverse_scale * clip, m[j], v[j], top[j]);
+      e.states[k] =
+          slot.states[k].defined() ? static_cast<A*>(slot.states[k].data()) + at : spare[k];
+    with_rule<A>(rule_of(i).kind, [&]<class Rule>(Rule) {
+      per_isa<A, UpdateLoop<A, Rule>>(&c, static_cast<const Elements<A>*>(&e), n);
     });
-    if (params_[i].dtype() != dtype_for<A>()) store(i, at, n, w);
+    if (params_[i].dtype() != dtype_for<A>()) store(i, at, n, e.w);
   }
 }
 
