@@ -41,6 +41,19 @@ struct CpuLane {
   A max(F f) const {
     return max16<A>(n, f);
   }
+  /// The first j with f(j); n if there is none.
+  template <class F>
+  Index first(F f) const {
+    constexpr Index kBlock = 64;  // looked at without branches
+    Index j = 0;
+    for (; j + kBlock <= n; j += kBlock) {
+      uint32_t found = 0;
+      for (Index l = 0; l < kBlock; ++l) found |= f(j + l) ? 1u : 0u;
+      if (found) break;
+    }
+    while (j < n && !f(j)) ++j;
+    return j;
+  }
 };
 
 namespace cpu {
