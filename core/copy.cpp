@@ -1,4 +1,4 @@
-// Copies and sums between arguments of any dtype and strides.
+// Copies between arguments of any dtype and strides.
 #include <algorithm>
 #include <cstring>
 
@@ -34,14 +34,6 @@ void copy_as(const Arg& from, const Arg& to) {
   });
 }
 
-template <class A>
-void sum_as(const Arg& from, const Arg& to) {
-  Scratch<A> dense(size_t(from.shape.numel()));
-  Arg wide{dense.data(), dtype_for<A>(), from.shape, contiguous_strides(from.shape), true};
-  copy(from, wide);
-  sum_to(static_cast<const A*>(dense.data()), from.shape, to);
-}
-
 }  // namespace
 
 void copy(const Arg& from, const Arg& to) {
@@ -51,17 +43,6 @@ void copy(const Arg& from, const Arg& to) {
                         from.dtype != DType::f64 && to.dtype != DType::f64;
   if (integers) return copy_as<int64_t>(from, to);
   exact_in_float ? copy_as<float>(from, to) : copy_as<double>(from, to);
-}
-
-void sum_to(const Arg& from, const Arg& to) {
-  switch (compute_in(promote_types(from.dtype, to.dtype))) {
-    case Compute::f32:
-      return sum_as<float>(from, to);
-    case Compute::f64:
-      return sum_as<double>(from, to);
-    case Compute::i64:
-      return sum_as<int64_t>(from, to);
-  }
 }
 
 void fill_zero(const Arg& to) {

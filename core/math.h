@@ -36,12 +36,12 @@ inline constexpr float kLn2High = 0.693359375f;  // 9 bits: its product with an 
 inline constexpr float kLn2Low = -2.12194440e-4f;
 
 /// c[0] + c[1] x + c[2] x^2 + ..., by Horner's rule.
-template <class... C>
-MINIM_HD inline float polynomial(float x, float c0, C... rest) {
+template <class A, class... C>
+MINIM_HD inline A polynomial(A x, A c0, C... rest) {
   if constexpr (sizeof...(rest) == 0)
     return c0;
   else
-    return c0 + x * polynomial(x, rest...);
+    return c0 + x * polynomial(x, A(rest)...);
 }
 
 /// 2^n for -126 <= n <= 127.
@@ -142,6 +142,79 @@ MINIM_HD inline float erf(float x) {
                               0.02183780271f, -0.002947596439f, 0.0001863732034f);
   return copysign(select(a < 1.0f, near, 1.0f - exp_near(log_erfc)), x);
 }
+// sin, cos and pow are computed in f64, and rounded once at the end.
+inline constexpr double kRound64 = 0x1.8p52;  // adding it leaves an integer in the low bits
+
+/// x 2/pi = 4 k + n + r with |r| <= 1/2, for any x: of the bits of 2/pi, here in pieces of 28 so
+/// that products are exact, those that only make multiples of 4 are left out (Payne and Hanek,
+/// "Radian reduction for trigonometric functions", 1983).
+struct Turns {
+  uint32_t n;
+  double r;
+};
+MINIM_HD inline Turns quarter_turns(float x) {
+  constexpr double c[] = {0x1.45f306cp-1,   0x1.c9c882ap-29, 0x1.4fe13a8p-59, 0x1.f47d4dp-86,
+                          0x1.bb81b6cp-113, 0x1.4acc9ep-143, 0x1.0e4107cp-170};
+  const double v = x, a = fabs(v);
+  double piece[4];
+  for (int k = 0; k < 4; ++k)
+    piece[k] = select(a < 0x1p53, c[k],
+                      select(a < 0x1p81, c[k + 1], select(a < 0x1p109, c[k + 2], c[k + 3])));
+  const double whole = v * piece[0], next = v * piece[1];
+  const double rest = whole - 4 * ((whole * 0.25 + kRound64) - kRound64);
+  const double shifted = (rest + next) + kRound64, n = shifted - kRound64;
+  return {uint32_t(bits<uint64_t>(shifted)), ((rest - n) + next) + (v * piece[2] + v * piece[3])};
+}
+/// The sine of t quarter turns from its start.
+MINIM_HD inline float sin_of(Turns t) {
+  const double z = t.r * t.r;
+  const double sine = t.r * polynomial(z, 1.570796326788, -0.6459640961446, 0.07969258267355,
+                                       -0.004681265868, 0.0001582054153419);
+  const double cosine = polynomial(z, 0.9999999999524, -1.233700540618, 0.2536692032912,
+                                   -0.02086006678438, 0.000903621860926);
+  const float v = float(select((t.n & 1) != 0, cosine, sine));
+  return bits<float>(bits<uint32_t>(v) ^ (t.n & 2) << 30);
+}
+MINIM_HD inline float sin(float x) { return sin_of(quarter_turns(x)); }
+MINIM_HD inline float cos(float x) {
+  const Turns t = quarter_turns(x);
+  return sin_of({t.n + 1, t.r});
+}
+
+/// log2 of a finite or infinite a >= 0, and NaN.
+MINIM_HD inline double log2_positive(double a) {
+  constexpr uint64_t kHalf = 0x3fe6a09e667f3bcd, kBias = uint64_t{1023} << 52;  // sqrt(1/2)
+  const uint64_t u = bits<uint64_t>(a), exponent = (u - kHalf + kBias) >> 52;   // of m, biased
+  const double m = bits<double>(u - (exponent << 52) + kBias), f = (m - 1) / (m + 1);
+  const double n = bits<double>(exponent | uint64_t{0x433} << 52) - (0x1p52 + 1023);
+  const double v = n + f * polynomial(f * f, 2.88539008179, 0.9617966733682, 0.577083583007,
+                                      0.4116726873438, 0.3407329932425);
+  constexpr double kInf64 = std::numeric_limits<double>::infinity();
+  return select(a == 0, -kInf64, select(a < kInf64, v, a));
+}
+/// 2^t; beyond 200 and -200, where a float is infinite or 0, as there.
+MINIM_HD inline double exp2_clamped(double t) {
+  const double low = select(t < -200, -200.0, t), in = select(low > 200, 200.0, low);
+  const double shifted = in + kRound64;
+  const double p = polynomial(in - (shifted - kRound64), 0.9999999999595, 0.6931471805568,
+                              0.2402265121412, 0.05550410906374, 0.0096180255304, 0.001333347840987,
+                              0.0001546975574493, 1.530372113080e-05);
+  return select(t == t, bits<double>(bits<uint64_t>(p) + (bits<uint64_t>(shifted) << 52)), t);
+}
+/// With the special cases of IEEE 754.
+MINIM_HD inline float pow(float x, float y) {
+  // An even integer from 2^30 on. Fractions are compared as floats, as all is: GCC mixes no widths.
+  const double e = select(fabs(y) > 0x1p30f, 0x1p30, double(y)), half = 0.5 * e;
+  const float fraction = float(e - ((e + kRound64) - kRound64));
+  const float of_half = float(half - ((half + kRound64) - kRound64));
+  const float a = select((x < 0) & (x > -kInf) & !(fraction == 0),
+                         std::numeric_limits<float>::quiet_NaN(), fabs(x));
+  float v = float(exp2_clamped(double(y) * log2_positive(double(a))));
+  const uint32_t odd = select((fraction == 0) & (of_half != 0), 0x80000000u, 0u);
+  v = bits<float>(bits<uint32_t>(v) ^ (odd & bits<uint32_t>(x)));
+  v = select((x == -1) & (fabs(y) == kInf), 1.0f, v);
+  return select((x == 1) | (y == 0), 1.0f, v);
+}
 }  // namespace fp32
 
 #ifdef __CUDA_ARCH__
@@ -175,14 +248,12 @@ MINIM_HD inline A rsqrt(A x) {
   return A(1) / sqrt(x);
 }
 
-/// These float ones go through double: right in every special case and for every argument, and not
-/// vectorised.
 MINIM_HD inline double pow(double x, double y) { return ::pow(x, y); }
-MINIM_HD inline float pow(float x, float y) { return float(::pow(double(x), double(y))); }
+MINIM_HD inline float pow(float x, float y) { return fp32::pow(x, y); }
 MINIM_HD inline double sin(double x) { return ::sin(x); }
-MINIM_HD inline float sin(float x) { return float(::sin(double(x))); }
+MINIM_HD inline float sin(float x) { return fp32::sin(x); }
 MINIM_HD inline double cos(double x) { return ::cos(x); }
-MINIM_HD inline float cos(float x) { return float(::cos(double(x))); }
+MINIM_HD inline float cos(float x) { return fp32::cos(x); }
 
 /// 1 / (1 + e^-x), without overflow and with full precision where it is tiny.
 template <class A>

@@ -5,6 +5,7 @@
 #include "minim/core/convert.h"
 #include "minim/core/op_args.h"
 #include "minim/core/parallel.h"
+#include "minim/core/per_isa.h"
 #include "minim/core/sum.h"
 
 namespace minim {
@@ -32,9 +33,34 @@ struct Axes {
   }
 };
 
+constexpr Index kAtOnce = 4 * kSumBlock;  // four blocks in flight
+
+/// Adds x[0], ... x[n - 1], n <= kAtOnce, to the running totals.
+template <class A>
+struct SumBlocks {
+  static void run(const A* x, Index n, A* total) {
+    if (n == kAtOnce) {
+      A lanes[4][kLanes] = {};
+      for (Index j = 0; j < kSumBlock; j += kLanes)
+        for (Index b = 0; b < 4; ++b)
+          for (Index l = 0; l < kLanes; ++l) lanes[b][l] += x[b * kSumBlock + j + l];
+      for (Index b = 0; b < 4; ++b)
+        for (Index l = 0; l < kLanes; ++l) total[l] += lanes[b][l];
+      return;
+    }
+    for (Index begin = 0; begin < n; begin += kSumBlock) {
+      A lanes[kLanes] = {};
+      sum_block(
+          begin, std::min(n, begin + kSumBlock), [=](Index j) { return x[j]; }, lanes);
+      for (Index l = 0; l < kLanes; ++l) total[l] += lanes[l];
+    }
+  }
+};
+
 template <class A>
 struct Sum {
-  const A* from;
+  const void* from;
+  DType dtype;
   const Arg& to;
   Axes kept, summed;
   Index outputs, terms;
@@ -43,19 +69,37 @@ struct Sum {
     store_run(advance(to.data, to.dtype, kept.offset(output, kept.to)), to.dtype, stride, n,
               values);
   }
+  const A* load(Index at, Index stride, Index n, A* buffer) const {
+    return load_run(advance(from, dtype, at), dtype, stride, n, buffer);
+  }
+  /// Terms first, ... first + n - 1 of the output that starts at `base`.
+  const A* load_terms(Index base, Index first, Index n, A* buffer) const {
+    const int last = summed.size.rank() - 1;
+    const Index inner = last < 0 ? 1 : summed.size[last], step = last < 0 ? 1 : summed.from[last];
+    for (Index i = 0, run; i < n; i += run) {
+      run = std::min(n - i, inner - (first + i) % inner);
+      const A* x = load(base + summed.offset(first + i, summed.from), step, run, buffer + i);
+      if (run == n) return x;
+      if (x != buffer + i) std::copy(x, x + run, buffer + i);
+    }
+    return buffer;
+  }
 
   /// Terms lie along the run: one output at a time.
   void horizontal() const {
     constexpr Index kPart = 1 << 16;  // a longer single sum is cut into parts that threads share
-    bool dense = summed.size.rank() <= 1 && (terms <= 1 || summed.from[0] == 1);
     parallel_for(outputs, std::max<Index>(1, 4096 / std::max<Index>(1, terms)),
                  [&](Index begin, Index end) {
                    for (Index o = begin; o < end; ++o) {
-                     const A* x = from + kept.offset(o, kept.from);
+                     const Index base = kept.offset(o, kept.from);
                      auto part = [&](Index at, Index n) {
-                       if (dense) return sum16<A>(n, [=](Index r) { return x[at + r]; });
-                       return sum16<A>(
-                           n, [=, this](Index r) { return x[summed.offset(at + r, summed.from)]; });
+                       A total[kLanes] = {}, buffer[kAtOnce];
+                       for (Index m; n > 0; at += m, n -= m) {
+                         m = std::min(n, kAtOnce);
+                         per_isa<A, SumBlocks<A>>(load_terms(base, at, m, buffer), m,
+                                                  static_cast<A*>(total));
+                       }
+                       return tree_sum(total);
                      };
                      Index parts = (terms + kPart - 1) / kPart;
                      A total;
@@ -84,8 +128,8 @@ struct Sum {
       for (Index unit = begin; unit < end; ++unit) {
         Index first = unit / strips * columns + unit % strips * kStrip;
         Index n = std::min(kStrip, columns - unit % strips * kStrip);
-        const A* x = from + kept.offset(first, kept.from);
-        A total[kLanes][kStrip] = {}, lanes[kLanes][kStrip] = {};
+        const Index base = kept.offset(first, kept.from);
+        A buffer[kStrip], total[kLanes][kStrip] = {}, lanes[kLanes][kStrip] = {};
         auto flush = [&] {
           for (Index l = 0; l < kLanes; ++l)
             for (Index c = 0; c < kStrip; ++c) {
@@ -95,7 +139,7 @@ struct Sum {
         };
         for (Index r = 0; r < terms; ++r) {
           if (r > 0 && r % kSumBlock == 0) flush();
-          const A* row = x + summed.offset(r, summed.from);
+          const A* row = load(base + summed.offset(r, summed.from), 1, n, buffer);
           A* lane = lanes[r % kLanes];
           for (Index c = 0; c < n; ++c) lane[c] += row[c];
         }
@@ -109,12 +153,10 @@ struct Sum {
   }
 };
 
-}  // namespace
-
 template <class A>
-void sum_to(const A* from, const Shape& shape, const Arg& to) {
+void sum_dense(const void* from, DType dtype, const Shape& shape, const Arg& to) {
   Strides source = contiguous_strides(shape), target = to.strides;
-  Sum<A> sum{from, to, {}, {}, to.shape.numel(), 1};
+  Sum<A> sum{from, dtype, to, {}, {}, to.shape.numel(), 1};
   int shift = shape.rank() - to.shape.rank();
   for (int i = 0; i < shape.rank(); ++i) {
     bool is_summed = i < shift || (to.shape[i - shift] == 1 && shape[i] != 1);
@@ -133,8 +175,35 @@ void sum_to(const A* from, const Shape& shape, const Arg& to) {
     sum.horizontal();
 }
 
+template <class A>
+void sum_as(const Arg& from, const Arg& to) {
+  const Strides dense = contiguous_strides(from.shape);
+  if (from.strides == dense && (is_floating(from.dtype) || std::is_integral_v<A>))
+    return sum_dense<A>(from.data, from.dtype, from.shape, to);
+  Scratch<A> copied(size_t(from.shape.numel()));
+  copy(from, {copied.data(), dtype_for<A>(), from.shape, dense, true});
+  sum_dense<A>(copied.data(), dtype_for<A>(), from.shape, to);
+}
+
+}  // namespace
+
+template <class A>
+void sum_to(const A* from, const Shape& shape, const Arg& to) {
+  sum_dense<A>(from, dtype_for<A>(), shape, to);
+}
 template void sum_to(const float*, const Shape&, const Arg&);
 template void sum_to(const double*, const Shape&, const Arg&);
 template void sum_to(const int64_t*, const Shape&, const Arg&);
+
+void sum_to(const Arg& from, const Arg& to) {
+  switch (compute_in(promote_types(from.dtype, to.dtype))) {
+    case Compute::f32:
+      return sum_as<float>(from, to);
+    case Compute::f64:
+      return sum_as<double>(from, to);
+    case Compute::i64:
+      return sum_as<int64_t>(from, to);
+  }
+}
 
 }  // namespace minim

@@ -41,6 +41,19 @@ struct CpuLane {
   A max(F f) const {
     return max16<A>(n, f);
   }
+  /// The first j with f(j); n if there is none.
+  template <class F>
+  Index first(F f) const {
+    constexpr Index kBlock = 64;  // looked at without branches
+    Index j = 0;
+    for (; j + kBlock <= n; j += kBlock) {
+      uint32_t found = 0;
+      for (Index l = 0; l < kBlock; ++l) found |= f(j + l) ? 1u : 0u;
+      if (found) break;
+    }
+    while (j < n && !f(j)) ++j;
+    return j;
+  }
 };
 
 namespace cpu {
@@ -96,7 +109,8 @@ struct Together {
 
   explicit Together(const Rows& rows) : stride((rows.n + 16) / 16 * 16) {
     const int last = rows.shape.rank() - 1;  // their buffers stay in L2, their lines are long
-    if (last > 0 && !(rows.mask >> last & 1) && rows.n > 1 && rows.n < 1 << 18)
+    if (last > 0 && !(rows.mask >> last & 1) && rows.n > 1 && rows.n < 1 << 18 &&
+        rows.shape[last] > 1)
       most = std::clamp<Index>((1 << 17) / rows.n / 16 * 16, 16, kMost);
   }
   Together() = default;
@@ -177,7 +191,7 @@ struct RowIo {
  private:
   static constexpr Index kLines = 16;  // at a time
   bool crosses() const {
-    return !direct && together.most > 1 && along == Along::row && arg->data &&
+    return together.most > 1 && !direct && along == Along::row && arg->data &&
            strides[strides.rank() - 1] == 1;
   }
   void load_lines(const Rows& rows, Index r, Index m) const {
@@ -255,19 +269,22 @@ struct RowwiseRun {
   Rows rows;
   const attrs_t<Op>& attrs;
   static constexpr Index kGrain = 4096;
-  const Together together;
+  Together tiles;
 
   explicit RowwiseRun(OpArgs& a)
       : args(a),
         rows(a.in[0].shape, Op::axes(a.attrs.template as<attrs_t<Op>>(), a.in[0].shape.rank())),
         attrs(a.attrs.template as<attrs_t<Op>>()),
-        together(rows) {}
+        tiles(rows) {
+    for (const auto& operand : Op::operands)  // then rows are not taken in order
+      if (operand.along == Along::shared) tiles.most = 1;
+  }
 
   /// What was not saved is filled with poison, once.
-  RowIo<A> io(const Arg& arg, Along along, A* buffer, const Together& part) const {
+  RowIo<A> io(const Arg& arg, Along along, A* buffer, Index begin, Index end) const {
     if (arg.defined && !arg.data)
       std::copy_n(load_run<A>(nullptr, arg.dtype, 1, rows.n, buffer), rows.n, buffer);
-    RowIo<A> io{.arg = &arg, .along = along, .buffer = buffer, .together = part};
+    RowIo<A> io{.arg = &arg, .along = along, .buffer = buffer, .together = tiles.of(begin, end)};
     if (!arg.defined && !arg.data) return io;
     io.strides = over_rows(arg, along, rows);
     io.step = rows.step(io.strides);
@@ -277,29 +294,27 @@ struct RowwiseRun {
       });
     return io;
   }
-  /// Calls body(first, last, buffers) for chunks of what there are `count` of, `grain` at a time; a
-  /// buffer per operand, output and gradient.
+  /// Calls body(first, last, buffers) for chunks of what there are `count` of, each `cost` numbers;
+  /// a buffer per operand, output and gradient.
   template <class F>
-  void over(Index count, Index grain, size_t buffers, F body) const {
-    const Index room = together.most * together.stride;
-    parallel_for(count, grain, [&](Index b, Index e) {
-      Scratch<A> memory(buffers * size_t(room));
-      std::vector<A*> buffer(buffers);
-      for (size_t k = 0; k < buffers; ++k) buffer[k] = memory.data() + Index(k) * room;
-      body(b, e, buffer.data());
-    });
+  void over(Index count, Index cost, size_t buffers, F body) const {
+    const Index room = tiles.most * tiles.stride;
+    parallel_for(count, std::max(tiles.most, kGrain / std::max<Index>(1, cost)),
+                 [&](Index b, Index e) {
+                   Scratch<A> memory(buffers * size_t(room));
+                   std::vector<A*> buffer(buffers);
+                   for (size_t k = 0; k < buffers; ++k) buffer[k] = memory.data() + Index(k) * room;
+                   body(b, e, buffer.data());
+                 });
   }
 
-  Index grain() const { return std::max(together.most, kGrain / std::max<Index>(1, rows.n)); }
-
   void forward() const {
-    over(rows.count, grain(), NI + NO, [&](Index begin, Index end, A** buffer) {
-      const Together part = together.of(begin, end);
+    over(rows.count, rows.n, NI + NO, [&](Index begin, Index end, A** buffer) {
       RowIo<A> in[NI], out[NO];
       for (size_t k = 0; k < NI; ++k)
-        in[k] = io(args.in[k], Op::operands[k].along, buffer[k], part);
+        in[k] = io(args.in[k], Op::operands[k].along, buffer[k], begin, end);
       for (size_t k = 0; k < NO; ++k)
-        out[k] = io(args.out[k], Op::outputs[k], buffer[NI + k], part);
+        out[k] = io(args.out[k], Op::outputs[k], buffer[NI + k], begin, end);
       for (Index r = begin; r < end; ++r) {
         const A* x[NI];
         A* y[NO];
@@ -317,9 +332,9 @@ struct RowwiseRun {
     // every block has a sum of its own, and the rows that are added to neighbouring ones are a unit
     // of work, of as many as leave a unit for each thread: memory is best read in order.
     const Index blocks = std::max<Index>(1, (rows.count + kSumBlock - 1) / kSumBlock);
-    const Index adjacent =
+    const Index together =
         Index(std::bit_floor(size_t(std::clamp<Index>(blocks * kLanes / threads(), 1, kLanes))));
-    const Index units = kLanes / adjacent;
+    const Index units = kLanes / together;
     std::unique_ptr<Scratch<A>> sums[NI];
     bool by_unit = false;
     for (size_t k = 0; k < NI; ++k) {
@@ -329,16 +344,15 @@ struct RowwiseRun {
       by_unit = true;
     }
     auto chunk = [&](Index begin, Index end, A** buffer) {
-      const Together part = by_unit ? Together{} : together.of(begin, end);
       RowIo<A> in[NI], out[NO], g[NO], d[NI];
       for (size_t k = 0; k < NI; ++k)
-        in[k] = io(args.in[k], Op::operands[k].along, buffer[k], part);
+        in[k] = io(args.in[k], Op::operands[k].along, buffer[k], begin, end);
       for (size_t k = 0; k < NO; ++k)
-        out[k] = io(args.out[k], Op::outputs[k], buffer[NI + k], part);
+        out[k] = io(args.out[k], Op::outputs[k], buffer[NI + k], begin, end);
       for (size_t k = 0; k < NO; ++k)
-        g[k] = io(args.grad_out[k], Op::outputs[k], buffer[NI + NO + k], part);
+        g[k] = io(args.grad_out[k], Op::outputs[k], buffer[NI + NO + k], begin, end);
       for (size_t k = 0; k < NI; ++k)
-        d[k] = io(args.grad_in[k], Op::operands[k].along, buffer[NI + 2 * NO + k], part);
+        d[k] = io(args.grad_in[k], Op::operands[k].along, buffer[NI + 2 * NO + k], begin, end);
       auto row = [&](Index r) {
         const A *x[NI], *y[NO], *gy[NO];
         A *dx[NI], *sum[NI];
@@ -367,12 +381,12 @@ struct RowwiseRun {
       for (Index at = begin; at < end; ++at) {
         const Index block = at / units * kSumBlock, last = std::min(rows.count, block + kSumBlock);
         if (!by_unit) row(at);
-        for (Index r = block + at % units * adjacent; by_unit && r < last; r += kLanes)
-          for (Index i = r; i < std::min(last, r + adjacent); ++i) row(i);
+        for (Index r = block + at % units * together; by_unit && r < last; r += kLanes)
+          for (Index i = r; i < std::min(last, r + together); ++i) row(i);
       }
     };
-    by_unit ? over(blocks * units, 1, 2 * NI + 2 * NO, chunk)
-            : over(rows.count, grain(), 2 * NI + 2 * NO, chunk);
+    by_unit ? over(blocks * units, kGrain, 2 * NI + 2 * NO, chunk)
+            : over(rows.count, rows.n, 2 * NI + 2 * NO, chunk);
     for (size_t k = 0; k < NI; ++k) {
       if (!sums[k]) continue;
       A* total = sums[k]->data();

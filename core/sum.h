@@ -20,16 +20,22 @@ A tree_sum(A* lanes) {
   return lanes[0];
 }
 
+/// Adds f(begin), ... f(end - 1) to the lanes.
+template <class A, class F>
+void sum_block(Index begin, Index end, F f, A* lanes) {
+  const Index whole = begin + (end - begin) / kLanes * kLanes;
+  for (Index j = begin; j < whole; j += kLanes)
+    for (Index l = 0; l < kLanes; ++l) lanes[l] += f(j + l);
+  for (Index j = whole; j < end; ++j) lanes[j - whole] += f(j);
+}
+
 /// f(0) + f(1) + ... + f(n - 1) in minim's order.
 template <class A, class F>
 A sum16(Index n, F f) {
   A total[kLanes] = {};
   for (Index begin = 0; begin < n; begin += kSumBlock) {
-    Index end = std::min(n, begin + kSumBlock), whole = begin + (end - begin) / kLanes * kLanes;
     A lanes[kLanes] = {};
-    for (Index j = begin; j < whole; j += kLanes)
-      for (Index l = 0; l < kLanes; ++l) lanes[l] += f(j + l);
-    for (Index j = whole; j < end; ++j) lanes[j - whole] += f(j);
+    sum_block(begin, std::min(n, begin + kSumBlock), f, lanes);
     for (Index l = 0; l < kLanes; ++l) total[l] += lanes[l];
   }
   return tree_sum(total);

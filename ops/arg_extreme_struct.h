@@ -45,16 +45,27 @@ struct ArgExtreme {
   }
   // Not a rowwise functor: those write their results in the compute type, and fp32 has no integers
   // above 2^24.
+  template <class A>
+  struct First {
+    static void run(const A* x, Index n, Index* at) {
+      *at = Extreme<kSmallest>::first(CpuLane{n}, x);
+    }
+  };
   template <class, class A>
   struct Run {
     static void run(OpArgs& args) {
       const cpu::Rows rows(args.in[0].shape, mask_of(args));
+      const cpu::Together together(rows);
       Index* out = static_cast<Index*>(args.out[0].data);
-      parallel_for(rows.count, std::max<Index>(1, 4096 / rows.n), [&](Index begin, Index end) {
-        Scratch<A> buffer(static_cast<size_t>(rows.n));
-        const cpu::RowIo<A> in{&args.in[0], Along::row, buffer.data(), args.in[0].strides};
-        for (Index r = begin; r < end; ++r)
-          out[r] = Extreme<kSmallest>::first(CpuLane{rows.n}, in.load(rows, r));
+      const Index grain = std::max(together.most, 4096 / rows.n);
+      parallel_for(rows.count, grain, [&](Index begin, Index end) {
+        Scratch<A> buffer(size_t(together.most * together.stride));
+        const cpu::RowIo<A> in{.arg = &args.in[0],
+                               .along = Along::row,
+                               .buffer = buffer.data(),
+                               .strides = args.in[0].strides,
+                               .together = together.of(begin, end)};
+        for (Index r = begin; r < end; ++r) per_isa<A, First<A>>(in.load(rows, r), rows.n, out + r);
       });
     }
   };

@@ -12,7 +12,7 @@ struct LogitEntropy {
   template <class A>
   MINIM_HD static A forward(A x, A target) {
     A wrong = x < A(0) ? target : A(1) - target, size = math::fabs(x);
-    return (wrong == A(0) ? A(0) : size * wrong) + math::log1p(math::exp(-size));
+    return (wrong == A(0) ? A(0) : size * wrong) + math::log1p(math::exp_negative(-size));
   }
   template <class A>
   MINIM_HD static void vjp(A g, A, A x, A target, A* d) {

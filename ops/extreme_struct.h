@@ -36,11 +36,8 @@ struct Extreme {
   /// The first j whose x[j] is the extreme one.
   template <class A, class Lane>
   MINIM_HD static Index first(Lane lane, const A* x) {
-    const Index n = lane.n;
     const A best = top(lane, x);
-    return n - lane.template max<Index>([=](Index j) {
-      return x[j] == best || (x[j] != x[j] && best != best) ? n - j : Index{0};
-    });
+    return lane.first([=](Index j) { return (x[j] == best) | ((x[j] != x[j]) & (best != best)); });
   }
   template <class A, class Lane>
   MINIM_HD static void forward(Lane lane, const Attrs&, const A* const* x, A* const* y) {

@@ -8,7 +8,7 @@ struct LogSigmoid : Unary<LogSigmoid> {
   static constexpr Saves saves{.inputs = 0b1};
   template <class A>
   MINIM_HD static A forward(A x) {
-    return math::select(x > A(0), A(0), x) - math::log1p(math::exp(-math::fabs(x)));
+    return math::select(x > A(0), A(0), x) - math::log1p(math::exp_negative(-math::fabs(x)));
   }
   template <class A>
   MINIM_HD static A slope(A x, A) {

@@ -22,10 +22,6 @@ struct Norm {
     if (!(p > 0)) fail("[", op, "] p is ", p, "; it must be positive, or inf for the largest |x|");
   }
 
-  template <class A>
-  MINIM_HD static A power(A x, double p) {
-    return p == 2 ? x * x : p == 1 ? x : math::pow(x, A(p));
-  }
   /// The largest |x|.
   template <class A, class Lane>
   MINIM_HD static A largest(Lane lane, const A* x) {
@@ -34,8 +30,12 @@ struct Norm {
   /// The norm over the largest |x|, in [1, n^(1/p)].
   template <class A, class Lane>
   MINIM_HD static A ratio(Lane lane, double p, const A* x, A top) {
-    const A sum = lane.template sum<A>([=](Index j) { return power(math::fabs(x[j]) / top, p); });
-    return p == 2 ? math::sqrt(sum) : p == 1 ? sum : math::pow(sum, A(1 / p));
+    const auto sum = [=](auto power) {
+      return lane.template sum<A>([=](Index j) { return power(math::fabs(x[j]) / top); });
+    };
+    if (p == 2) return math::sqrt(sum([](A v) { return v * v; }));
+    if (p == 1) return sum([](A v) { return v; });
+    return math::pow(sum([=](A v) { return math::pow(v, A(p)); }), A(1 / p));
   }
   template <class A>
   MINIM_HD static bool is_ordinary(A top) {
@@ -47,22 +47,24 @@ struct Norm {
     if (!is_ordinary(top) || p > std::numeric_limits<double>::max()) return top;
     return top * ratio(lane, p, x, top);
   }
-  /// The slope by x[j] as a function of j, for rows that are not all 0.
-  template <class A, class Lane>
-  MINIM_HD static auto slope(Lane lane, double p, const A* x) {
-    const bool largest_only = p > std::numeric_limits<double>::max();
-    const A top = largest(lane, x), r = largest_only ? A(1) : ratio(lane, p, x, top);
-    Index first = 0;
-    if (largest_only)
-      first = lane.n - lane.template max<Index>([=](Index j) {
-        return math::fabs(x[j]) == top ? lane.n - j : Index{0};
-      });
-    return [=](Index j) {
-      if (largest_only) return j == first ? math::sign(x[j]) : A(0);
-      const A share = math::fabs(x[j]) / top / r;
-      if (share == A(0)) return A(0);
-      return math::sign(x[j]) * (p == 2 ? share : p == 1 ? A(1) : math::pow(share, A(p - 1)));
+  /// Calls f with the slope by x[j] as a function of j, for rows that are not all 0.
+  template <class A, class Lane, class F>
+  MINIM_HD static void with_slope(Lane lane, double p, const A* x, F f) {
+    const A top = largest(lane, x);
+    if (p > std::numeric_limits<double>::max()) {
+      const Index first = lane.first([=](Index j) { return math::fabs(x[j]) == top; });
+      return f([=](Index j) { return j == first ? math::sign(x[j]) : A(0); });
+    }
+    const A r = ratio(lane, p, x, top);
+    const auto by = [=](auto grown) {
+      return [=](Index j) {
+        const A share = math::fabs(x[j]) / top / r;
+        return math::select(share == A(0), A(0), math::sign(x[j]) * grown(share));
+      };
     };
+    if (p == 2) return f(by([](A share) { return share; }));
+    if (p == 1) return f(by([](A) { return A(1); }));
+    f(by([=](A share) { return math::pow(share, A(p - 1)); }));
   }
   template <class A, class Lane>
   MINIM_HD static void forward(Lane lane, const Attrs& attrs, const A* const* x, A* const* y) {
@@ -77,8 +79,8 @@ struct Norm {
     A* to = d[0];
     if (lane.n == 0 || largest(lane, x[0]) == A(0))
       return lane.each([=](Index j) { to[j] = A(0); });
-    const auto by = slope(lane, attrs.p, x[0]);
-    lane.each([=](Index j) { to[j] = from * by(j); });
+    with_slope(lane, attrs.p, x[0],
+               [=](auto by) { lane.each([=](Index j) { to[j] = from * by(j); }); });
   }
   static std::vector<Example> examples() {
     std::vector<Example> list;

@@ -36,8 +36,9 @@ struct Normalize {
     if (norm == A(0)) return lane.each([=](Index j) { to[j] = A(0); });
     if (norm < eps) return lane.each([=](Index j) { to[j] = from[j] / eps; });
     const A dot = lane.template sum<A>([=](Index j) { return from[j] * (row[j] / norm); });
-    const auto by = Norm::slope(lane, attrs.p, row);
-    lane.each([=](Index j) { to[j] = (from[j] - dot * by(j)) / norm; });
+    Norm::with_slope(lane, attrs.p, row, [=](auto by) {
+      lane.each([=](Index j) { to[j] = (from[j] - dot * by(j)) / norm; });
+    });
   }
   static std::vector<Example> examples() {
     std::vector<Example> list;

@@ -15,7 +15,8 @@ struct Softplus {
   MINIM_HD static A forward(const Attrs& a, A x) {
     const A z = A(a.beta) * x;
     const A soft =
-        (math::select(z > A(0), z, A(0)) + math::log1p(math::exp(-math::fabs(z)))) / A(a.beta);
+        (math::select(z > A(0), z, A(0)) + math::log1p(math::exp_negative(-math::fabs(z)))) /
+        A(a.beta);
     return math::select(z > A(a.threshold), x, soft);
   }
   template <class A>

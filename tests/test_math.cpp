@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -179,9 +180,49 @@ TEST_CASE("sigmoid neither overflows nor loses its tail") {
   CHECK(std::isnan(m::sigmoid(kNaN)));
 }
 
+TEST_CASE(
+    "float sin and cos hold near multiples of pi / 2, and at the hardest and largest numbers") {
+  double worst = 0;
+  auto check = [&](float x) {
+    worst = std::max({worst, error_in_ulps(m::sin(x), std::sin(double(x))),
+                      error_in_ulps(m::cos(x), std::cos(double(x)))});
+  };
+  for (int k = 0; k < 300000; ++k)
+    for (int d : {-1, 0, 1})
+      check(bits<float>(bits<uint32_t>(float(k * 1.5707963267948966)) + uint32_t(d)));
+  check(16367173.0f * 0x1p72f);  // 1.6e-9 from a multiple
+  for (uint32_t u = 0x5a000000u; u < 0x7f800000u; u += 997) check(bits<float>(u));
+  CHECK(worst <= 1);
+  CHECK(same(m::sin(-0.0f), -0.0f));
+  CHECK(same(m::sin(-1e-40f), -1e-40f));
+  CHECK(m::cos(1e-40f) == 1.0f);
+  CHECK(std::isnan(m::sin(kInf)));
+  CHECK(std::isnan(m::cos(-kInf)));
+}
+
+TEST_CASE(
+    "float pow is within one ulp of the double one where results are ordinary and at all bits") {
+  double worst = 0;
+  uint32_t seed = 1;
+  auto random = [&] { return seed = seed * 1664525u + 1013904223u; };
+  for (int i = 0; i < 1500000; ++i) {
+    float x = bits<float>(random() ^ random() >> 16), y = bits<float>(random() ^ random() >> 16);
+    if (i % 3 == 1) y = float((double(random()) * 0x1p-32 * 320 - 160) / std::log2(std::fabs(x)));
+    if (i % 3 == 2)
+      x = 1 + float(random() >> 8) * 0x1p-30f, y = float(random() >> 8) * 0x1p-7f - 65536;
+    worst = std::max(worst, error_in_ulps(m::pow(x, y), std::pow(double(x), double(y))));
+  }
+  CHECK(worst <= 1);
+  std::vector<float> x(53), y(53), z(53);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = float(i) - 9, y[i] = float(i % 7) * 0.5f - 1;
+  for (size_t i = 0; i < x.size(); ++i) z[i] = m::pow(x[i], y[i]);
+  for (size_t i = 0; i < x.size(); ++i)
+    CHECK(bool(same(z[i], m::pow(x[i], y[i])) || std::isnan(z[i])));
+}
+
 TEST_CASE("float pow is std::pow rounded, with its special cases") {
-  const float values[] = {0.0f, -0.0f, 1.0f,  -1.0f,  2.0f, -2.0f, 3.0f, -3.0f,
-                          0.5f, -0.5f, 1e30f, -1e30f, kInf, -kInf, kNaN};
+  const float values[] = {0.0f,  -0.0f, 1.0f,   -1.0f, 2.0f,  -2.0f, 3.0f,   -3.0f,   0.5f,
+                          -0.5f, 1e30f, -1e30f, kInf,  -kInf, kNaN,  1e-40f, -1e-40f, 0x1p24f};
   for (float x : values)
     for (float y : values) {
       float expected = float(std::pow(double(x), double(y)));

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "minim/core/random.h"
+#include "minim/core/loops.h"
 
 using namespace minim;
 
@@ -20,6 +20,22 @@ TEST_CASE("Philox4x32-10 gives Random123's known answers") {
   CHECK(Philox::block(ones, ones, ones) == Block{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
   CHECK(Philox::block(0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88) ==
         Block{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+}
+
+TEST_CASE("runs of uniform draws are those of their blocks one by one") {
+  const RngKey key{0x1234567890abcdef, random_stream(RandomUse::dropout, 3)};
+  const Index far = Index(1) << 34;  // where the counter's low word overflows
+  for (Index first : {Index{0}, Index{3}, Index{64}, far - 70})
+    for (Index n : {1, 63, 128, 500}) {
+      std::vector<float> run(static_cast<size_t>(n));
+      cpu::uniform_run(key, first, n, run.data());
+      bool same = true;
+      for (Index i = 0; i < n; ++i) {
+        const Block four = Philox::block(key.seed, key.stream, uint64_t(first + i) / 4);
+        same &= run[size_t(i)] == uniform01(four[size_t((first + i) % 4)]);
+      }
+      CHECK(same);
+    }
 }
 
 TEST_CASE("streams of different uses differ, and so do their numbers") {

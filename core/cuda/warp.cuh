@@ -53,6 +53,10 @@ struct WarpLane {
     for (int o = kWidth / 2; o > 0; o /= 2) m = larger(m, __shfl_xor_sync(kAll, m, o));
     return m;
   }
+  template <class F>
+  __device__ Index first(F f) const {
+    return n - max<Index>([=, this](Index j) { return f(j) ? n - j : Index{0}; });
+  }
 };
 
 /// How many warps work on `count` rows, in whole blocks.
