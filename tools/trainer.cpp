@@ -244,7 +244,7 @@ std::optional<StepReport> Trainer::step() {
   optimizer_->set_lr(report.lr);
   optim::StepResult result;
   {
-    Timed timed("norm and update", Phase::optimizer);
+    Timed timed("update", Phase::optimizer);
     if (config_.run.grad_stats) scaler_.unscale(*optimizer_);  // they are told unscaled
     result = scaler_.step(*optimizer_, 1, t.clip > 0 ? t.clip : INFINITY);
   }
