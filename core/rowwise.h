@@ -110,7 +110,7 @@ struct Together {
   explicit Together(const Rows& rows) : stride((rows.n + 16) / 16 * 16) {
     const int last = rows.shape.rank() - 1;  // their buffers stay in L2, their lines are long
     if (last > 0 && !(rows.mask >> last & 1) && rows.n > 1 && rows.n < 1 << 18 &&
-        rows.shape[last] > 1)
+        rows.shape[last] > 3)
       most = std::clamp<Index>((1 << 17) / rows.n / 16 * 16, 16, kMost);
   }
   Together() = default;
