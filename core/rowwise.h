@@ -32,6 +32,12 @@ struct CpuLane {
   void once(F f) const {
     f();
   }
+  template <class F>
+  bool any(F f) const {
+    Index j = 0;
+    while (j < n && !f(j)) ++j;
+    return j < n;
+  }
   template <class A, class F>
   A sum(F f) const {
     return sum16<A>(n, f);
@@ -41,6 +47,21 @@ struct CpuLane {
     return max16<A>(n, f);
   }
 };
+
+/// Op::vjp, but a row at which only zeros arrive sends zeros on, whatever is in it: see vjp_at.
+template <class Op, class A, class Lane>
+MINIM_HD void row_vjp(Lane lane, const attrs_t<Op>& attrs, const A* const* x, const A* const* y,
+                      const A* const* g, A* const* d) {
+  constexpr auto operands = Op::operands;  // CUDA has no address of a static member
+  constexpr auto outputs = Op::outputs;
+  auto lane_of = [=](Along along) { return Lane{along == Along::each ? 1 : lane.n}; };
+  bool some = false;
+  for (size_t k = 0; k < outputs.size(); ++k)
+    some = some || (g[k] && lane_of(outputs[k]).any([=](Index j) { return g[k][j] != A(0); }));
+  if (some) return Op::vjp(lane, attrs, x, y, g, d);
+  for (size_t k = 0; k < operands.size(); ++k)
+    if (d[k]) lane_of(operands[k].along).each([=](Index j) { d[k][j] = A(0); });
+}
 
 namespace cpu {
 
@@ -75,11 +96,6 @@ struct Rows {
   }
 };
 
-template <class A>
-bool all_zero(const A* values, Index n) {
-  return std::all_of(values, values + n, [](A v) { return v == A(0); });
-}
-
 /// One operand, output or gradient as rows of A.
 template <class A>
 struct RowIo {
@@ -90,7 +106,7 @@ struct RowIo {
 
   const A* load(const Rows& rows, Index r) const {
     if (!arg->defined) return nullptr;
-    const Index n = size(rows);
+    Index n = along == Along::each ? 1 : rows.n;
     if (!arg->data) return load_run<A>(nullptr, arg->dtype, 1, n, buffer);
     if (along == Along::each) return load_run(at(rows, r), arg->dtype, 1, 1, buffer);
     if (along == Along::shared)  // one axis: a column of a matrix is one, too
@@ -108,7 +124,6 @@ struct RowIo {
     return direct ? direct : buffer;
   }
   A* target() const { return arg && arg->data ? buffer : nullptr; }
-  Index size(const Rows& rows) const { return along == Along::each ? 1 : rows.n; }
   void store(const Rows& rows, Index r) const {
     if (!arg || !arg->data) return;
     if (along == Along::each) return store_run(at(rows, r), arg->dtype, 1, 1, buffer);
@@ -145,7 +160,7 @@ template <class Op, class A>
 struct RowBackward {
   static void run(Index n, const attrs_t<Op>* attrs, const A* const* x, const A* const* y,
                   const A* const* g, A* const* d) {
-    Op::vjp(CpuLane{n}, *attrs, x, y, g, d);
+    row_vjp<Op>(CpuLane{n}, *attrs, x, y, g, d);
   }
 };
 
@@ -217,22 +232,15 @@ struct RowwiseRun {
       for (Index r = begin; r < end; ++r) {
         const A *x[NI], *y[NO], *gy[NO];
         A* dx[NI];
-        bool some = false;
         for (size_t k = 0; k < NI; ++k) x[k] = in[k].load(rows, r);
         for (size_t k = 0; k < NO; ++k) y[k] = out[k].load(rows, r);
-        for (size_t k = 0; k < NO; ++k) {
+        for (size_t k = 0; k < NO; ++k)
           gy[k] = args.grad_out[k].data ? g[k].load(rows, r) : nullptr;
-          some = some || (gy[k] && !all_zero(gy[k], g[k].size(rows)));
-        }
         for (size_t k = 0; k < NI; ++k)
           dx[k] = full[k] ? full[k]->data() + r * rows.n : d[k].target();
-        if (some)
-          per_isa<A, RowBackward<Op, A>>(
-              rows.n, &attrs, static_cast<const A* const*>(x), static_cast<const A* const*>(y),
-              static_cast<const A* const*>(gy), static_cast<A* const*>(dx));
-        else  // a row that was masked away sends nothing on, whatever is in it: see vjp_at
-          for (size_t k = 0; k < NI; ++k)
-            if (dx[k]) std::fill_n(dx[k], d[k].size(rows), A(0));
+        per_isa<A, RowBackward<Op, A>>(
+            rows.n, &attrs, static_cast<const A* const*>(x), static_cast<const A* const*>(y),
+            static_cast<const A* const*>(gy), static_cast<A* const*>(dx));
         for (size_t k = 0; k < NI; ++k)
           if (!full[k]) d[k].store(rows, r);
       }
