@@ -83,21 +83,13 @@ __global__ void rowwise_backward_kernel(RowwiseArgs<Op> p, A* memory) {
   for (Index r = warp(); r < p.rows.outer.numel; r += warps()) {
     const A *x[NI], *y[NO], *g[NO];
     A* d[NI];
-    bool some = false;
     for (size_t k = 0; k < NI; ++k) x[k] = load_row(p.in[k], p.rows, r, buffer + k * n);
     for (size_t k = 0; k < NO; ++k) y[k] = load_row(p.out[k], p.rows, r, buffer + (NI + k) * n);
-    for (size_t k = 0; k < NO; ++k) {
+    for (size_t k = 0; k < NO; ++k)
       g[k] = load_row(p.grad_out[k], p.rows, r, buffer + (NI + NO + k) * n);
-      if (g[k])
-        WarpLane{p.grad_out[k].size(p.rows)}.each([&](Index j) { some |= g[k][j] != A(0); });
-    }
     for (size_t k = 0; k < NI; ++k)
       d[k] = p.grad_in[k].at.data ? buffer + (NI + 2 * NO + k) * n : nullptr;
-    if (__any_sync(WarpLane::kAll, some))
-      Op::vjp(WarpLane{p.rows.inner.numel}, p.attrs, x, y, g, d);
-    else
-      for (size_t k = 0; k < NI; ++k)
-        if (d[k]) WarpLane{p.grad_in[k].size(p.rows)}.each([&](Index j) { d[k][j] = A(0); });
+    row_vjp<Op>(WarpLane{p.rows.inner.numel}, p.attrs, x, y, g, d);
     for (size_t k = 0; k < NI; ++k) store_row(p.grad_in[k], p.rows, r, d[k]);
   }
 }

@@ -33,6 +33,10 @@ struct CpuLane {
   void once(F f) const {
     f();
   }
+  template <class F>
+  bool any(F f) const {
+    return first(f) < n;
+  }
   template <class A, class F>
   A sum(F f) const {
     return sum16<A>(n, f);
@@ -55,6 +59,21 @@ struct CpuLane {
     return j;
   }
 };
+
+/// Op::vjp, but a row at which only zeros arrive sends zeros on, whatever is in it: see vjp_at.
+template <class Op, class A, class Lane>
+MINIM_HD void row_vjp(Lane lane, const attrs_t<Op>& attrs, const A* const* x, const A* const* y,
+                      const A* const* g, A* const* d) {
+  constexpr auto operands = Op::operands;  // CUDA has no address of a static member
+  constexpr auto outputs = Op::outputs;
+  auto lane_of = [=](Along along) { return Lane{along == Along::each ? 1 : lane.n}; };
+  bool some = false;
+  for (size_t k = 0; k < outputs.size(); ++k)
+    some = some || (g[k] && lane_of(outputs[k]).any([=](Index j) { return g[k][j] != A(0); }));
+  if (some) return Op::vjp(lane, attrs, x, y, g, d);
+  for (size_t k = 0; k < operands.size(); ++k)
+    if (d[k]) lane_of(operands[k].along).each([=](Index j) { d[k][j] = A(0); });
+}
 
 namespace cpu {
 
@@ -125,11 +144,6 @@ struct Together {
     return {std::max(begin, first), std::min({end, first + most, r - at + axis})};
   }
 };
-
-template <class A>
-bool all_zero(const A* values, Index n) {
-  return std::all_of(values, values + n, [](A v) { return v == A(0); });
-}
 
 /// One operand, output or gradient as rows of A.
 template <class A>
@@ -255,7 +269,7 @@ struct RowBackward {
   /// @param sum[k] where a shared operand's gradients add up
   static void run(Index n, const attrs_t<Op>* attrs, const A* const* x, const A* const* y,
                   const A* const* g, A* const* d, A* const* sum) {
-    Op::vjp(CpuLane{n}, *attrs, x, y, g, d);
+    row_vjp<Op>(CpuLane{n}, *attrs, x, y, g, d);
     for (size_t k = 0; k < Op::operands.size(); ++k)
       if (Op::operands[k].along == Along::shared && sum[k])
         for (Index j = 0; j < n; ++j) sum[k][j] += d[k][j];
@@ -359,25 +373,18 @@ struct RowwiseRun {
       auto row = [&](Index r) {
         const A *x[NI], *y[NO], *gy[NO];
         A *dx[NI], *sum[NI];
-        bool some = false;
         for (size_t k = 0; k < NI; ++k) x[k] = in[k].load(rows, r);
         for (size_t k = 0; k < NI; ++k)
           sum[k] =
               sums[k] ? sums[k]->data() + (r / kSumBlock * kLanes + r % kLanes) * rows.n : nullptr;
         for (size_t k = 0; k < NO; ++k) y[k] = out[k].load(rows, r);
-        for (size_t k = 0; k < NO; ++k) {
+        for (size_t k = 0; k < NO; ++k)
           gy[k] = args.grad_out[k].data ? g[k].load(rows, r) : nullptr;
-          some = some || (gy[k] && !all_zero(gy[k], g[k].size(rows)));
-        }
         for (size_t k = 0; k < NI; ++k) dx[k] = d[k].target(rows, r);
-        if (some)
-          per_isa<A, RowBackward<Op, A>>(rows.n, &attrs, static_cast<const A* const*>(x),
-                                         static_cast<const A* const*>(y),
-                                         static_cast<const A* const*>(gy),
-                                         static_cast<A* const*>(dx), static_cast<A* const*>(sum));
-        else  // a row that was masked away sends nothing on, whatever is in it: see vjp_at
-          for (size_t k = 0; k < NI; ++k)
-            if (dx[k]) std::fill_n(dx[k], d[k].size(rows), A(0));
+        per_isa<A, RowBackward<Op, A>>(rows.n, &attrs, static_cast<const A* const*>(x),
+                                       static_cast<const A* const*>(y),
+                                       static_cast<const A* const*>(gy), static_cast<A* const*>(dx),
+                                       static_cast<A* const*>(sum));
         for (size_t k = 0; k < NI; ++k)
           if (!sums[k]) d[k].store(rows, r);
       };

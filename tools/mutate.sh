@@ -55,8 +55,8 @@ attention divides by no heads @ ops/attention.h @ group = std::max<Index>(1, hea
 no query head fits any key heads @ ops/scaled_dot_product_attention.cpp @ std::min(q[rank - 3], k[rank - 3]) > 0 @ k[rank - 3] > 0 @ ops/scaled_dot_product_attention @ op scaled_dot_product_attention: random*
 a row of several axes repeats its first run @ core/rowwise.h @ at += rest % shape[i] * strides[i], rest /= shape[i] @ at += 0 * strides[i], rest /= shape[i] @ rows/var @ op var: random*
 broadcast rows lose their place @ core/walk.h @ row /= sizes_[d]; @ row /= 1; @ rows/add @ op add: random*
-a masked row meets an infinite slope @ core/rowwise.h @ if (some)\n @ if (true)\n @ rows/rms_norm @ N1: a row*
-a masked channel meets an infinite slope @ ops/channel_norm.cpp @ if (cpu::all_zero(g, n)) @ if (false) @ ops/channel_norm @ N1: a row*
+a masked row meets an infinite slope @ core/rowwise.h @ if (some) return @ return @ rows/rms_norm @ N1: a row*
+a masked channel meets an infinite slope @ ops/channel_norm.cpp @ if (!CpuLane{n}.any( @ if (false && CpuLane{n}.any( @ ops/channel_norm @ N1: a row*
 an element out of a channel meets its NaN @ ops/channel_norm.cpp @ given && g[j] == A(0) ? A(0) : (x[j] @ (x[j] @ ops/channel_norm @ N1: a row*
 a position left out of a loss meets its NaN @ ops/cross_entropy.cpp @ p.counts(r) && slope(r) != A(0) @ p.counts(r) @ ops/cross_entropy @ N1:*
 an infinite batch moves the running statistics @ ops/composite.cpp @ where(finite, to * (1 - m) + batch, to) @ to * (1 - m) + batch @ ops/composite @ R6:*

@@ -26,6 +26,12 @@ struct WarpLane {
     if (thread() == 0) f();
     __syncwarp();
   }
+  template <class F>
+  __device__ bool any(F f) const {
+    bool found = false;
+    for (Index j = thread(); j < n; j += kWidth) found = found || f(j);
+    return __any_sync(kAll, found);
+  }
   /// Threads t and t + 16 both keep lane t % 16 of the sum.
   template <class A, class F>
   __device__ A sum(F f) const {
