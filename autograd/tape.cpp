@@ -172,22 +172,7 @@ class Pass {
         apply(hooks, g, *node.row);
     if (node.replay) return replay(node);
     if (node.part) return parts::put(node);
-    if (!pass_on(node) && !share(node)) run_kernel(node);
-  }
-
-  /// The gradient of a sum is that of its operands, where neither shape nor dtype changes.
-  bool share(Node& node) {
-    if (node.row != &Op::add) return false;
-    const Tensor g = node.results[0].gradient;
-    for (const auto& x : node.operands)
-      if (x.gradient_to &&
-          (!(x.arg.shape == g.shape()) || grad_dtype(*x.gradient_to, x.arg.dtype) != g.dtype()))
-        return false;
-    node.results[0].gradient = {};
-    for (const auto& x : node.operands)
-      if (x.gradient_to)
-        deliver(*x.gradient_to, as_strided(g, g.shape(), g.strides(), g.impl()->offset), &Op::add);
-    return true;
+    if (!pass_on(node)) run_kernel(node);
   }
 
   /// The gradient of a view of all elements is a view of that gradient, where its dtype stays.
@@ -262,12 +247,19 @@ class Pass {
     args.attrs = node.attrs;
     args.rng = node.rng;
     Tensor gradients[kMaxOperands];
+    const Tensor& g = node.results[0].gradient;
+    bool wanted = false;
     for (size_t k = 0; k < n_in; ++k) {
       args.in[k] = node.operands[k].arg;
       args.in[k].data = data_of(node.operands[k], node, "operand", k);
       if (!node.operands[k].gradient_to) continue;
       DType d = grad_dtype(*node.operands[k].gradient_to, args.in[k].dtype);
       if (node.scale != 1) d = promote_types(d, DType::f32);  // a loss scale need not fit f16
+      if (&row == &Op::add && d == g.dtype() && args.in[k].shape == g.shape()) {
+        gradients[k] = as_strided(g, g.shape(), g.strides(), g.impl()->offset);  // serves both
+        continue;
+      }
+      wanted = true;
       if (row.strided) gradients[k] = parts::place(*node.operands[k].gradient_to, d);
       if (row.over >> k & 1) gradients[k] = overwritten(node.operands[k], d);
       if (!gradients[k].defined()) gradients[k] = empty(args.in[k].shape, d);
@@ -278,12 +270,12 @@ class Pass {
       args.out[k].data = data_of(node.results[k], node, "result", k);
       point(args.grad_out[k], node.results[k].gradient);
     }
-    {
+    if (wanted) {
       Timed timed(row.name, &row == &Op::to ? Phase::casts : Phase::backward);
       row.backward[0](args);
       timed.made(std::span(args.grad_in, n_in));
     }
-    if (Probe* probe = Probe::current()) {
+    if (Probe* probe = Probe::current(); probe && wanted) {
       ModuleScope module(node.module);
       probe->after_op(row, args, true);
     }
