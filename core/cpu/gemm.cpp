@@ -296,6 +296,14 @@ bool in_pairs(const GemmArgs& g) {
   return isa().pairs && fits(g.a) && fits(g.b);
 }
 
+/// Small enough that packing would cost more than it saves, and laid out as a tile reads it.
+bool runs_unpacked(const GemmArgs& g) {
+  constexpr int64_t kSmall = 4096;  // numbers of an operand: 16 KB
+  const bool plain = !g.bias && g.alpha == 1 && !g.accumulate;
+  return plain && g.a.dtype == DType::f32 && g.b.dtype == DType::f32 && g.c_dtype == DType::f32 &&
+         g.b.col_stride == 1 && g.n % isa().f32.cols == 0 && g.k * std::max(g.m, g.n) <= kSmall;
+}
+
 }  // namespace
 
 void gemm(const GemmArgs& args) {
@@ -303,6 +311,11 @@ void gemm(const GemmArgs& args) {
   if (args.m == 0 || args.n == 0) return;
   if (in_f64(args))
     Product(args, Wide<double>{isa().f64}).run();
+  else if (runs_unpacked(args))
+    isa().attention32.multiply(args.m, args.n, args.k, static_cast<const float*>(args.a.data),
+                               args.a.row_stride, args.a.col_stride,
+                               static_cast<const float*>(args.b.data), args.b.row_stride,
+                               static_cast<float*>(args.c), args.c_row_stride, false);
   else if (in_pairs(args))
     Product(args, Paired{}).run();
   else

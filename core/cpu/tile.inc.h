@@ -103,15 +103,20 @@ void tile(Steps by, int64_t k, const P* a, const P* b, const Stored<A>& to, int6
     for (int64_t i = 0; i < R; ++i)
 #pragma GCC unroll 2
       for (int64_t v = 0; v < kTileVectors; ++v) sum[i][v] += V::load(to.bias + j + v * kL);
+  if (to.as == to.sums) {
+    A* c = static_cast<A*>(to.c) + at;
 #pragma GCC unroll 16
-  for (int64_t i = 0; i < R; ++i) {
-    alignas(kVectorBytes) A row[kTileCols<A>];
+    for (int64_t i = 0; i < R; ++i, c += to.stride)
 #pragma GCC unroll 2
-    for (int64_t v = 0; v < kTileVectors; ++v)
-      V::store(
-          to.as == to.sums ? static_cast<A*>(to.c) + at + i * to.stride + v * kL : row + v * kL,
-          sum[i][v]);
-    if (to.as != to.sums) store_row<Mac>(to, at + i * to.stride, row, kTileCols<A>);
+      for (int64_t v = 0; v < kTileVectors; ++v) V::store(c + v * kL, sum[i][v]);
+  } else {
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < R; ++i) {
+      alignas(kVectorBytes) A row[kTileCols<A>];
+#pragma GCC unroll 2
+      for (int64_t v = 0; v < kTileVectors; ++v) V::store(row + v * kL, sum[i][v]);
+      store_row<Mac>(to, at + i * to.stride, row, kTileCols<A>);
+    }
   }
 }
 
