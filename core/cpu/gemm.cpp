@@ -75,9 +75,14 @@ struct Wide {
     return kNoneIsSmall;
   }
 
-  void multiply(int64_t m, int64_t n, int64_t k, const A* a, const A* b, const Stored<A>& to,
-                bool /*small*/) const {
-    kernels.multiply(m, n, k, a, b, to);
+  /// Rows of a need no packing where they are numbers of A side by side.
+  bool reads(const Lines& a) const { return a.dtype == dtype_for<A>() && a.k_stride == 1; }
+  /// @param a packed, or as it is where `reads` says so
+  void multiply(int64_t m, int64_t n, int64_t k, const void* a, const Lines& from, const A* b,
+                const Stored<A>& to, bool /*small*/) const {
+    const A* rows = static_cast<const A*>(a);
+    reads(from) ? kernels.multiply_rows(m, n, k, rows, from.stride, b, to)
+                : kernels.multiply(m, n, k, rows, b, to);
   }
 
  private:
@@ -111,10 +116,12 @@ struct Paired {
     return isa().pairs->pack(static_cast<const uint16_t*>(from.at(first, k0)), from.stride,
                              from.k_stride, n, depth, width, panels);
   }
-  void multiply(int64_t m, int64_t n, int64_t k, const uint32_t* a, const uint32_t* b,
+  bool reads(const Lines&) const { return false; }
+  void multiply(int64_t m, int64_t n, int64_t k, const void* a, const Lines&, const uint32_t* b,
                 const Stored<float>& to, bool small) const {
     const PairKernels& kernels = *isa().pairs;
-    (small ? kernels.multiply_widened : kernels.multiply)(m, n, k, a, b, to);
+    (small ? kernels.multiply_widened : kernels.multiply)(m, n, k, static_cast<const uint32_t*>(a),
+                                                          b, to);
   }
 };
 
@@ -193,7 +200,7 @@ class Product {
     parallel_for(
         row_tasks * col_tasks, int64_t(std::clamp(kWorthAThread / each, 1.0, tasks)),
         [&](int64_t begin, int64_t end) {
-          Scratch<Element> rows(size_t(kRowBlock * elements(depth_)));
+          Scratch<Element> rows(way_.reads(a_) ? 0 : size_t(kRowBlock * elements(depth_)));
           Scratch<A> sums(
               apart_ ? size_t(kRowBlock * (depth_ < g_.k ? round_up(block_cols_, kStrip) : kStrip))
                      : 0);
@@ -216,8 +223,12 @@ class Product {
     bool small = false;  // from the first slab where it is so, as the sums then go on
     for (int64_t k = 0; k == 0 || k < g_.k; k += depth_) {
       const int64_t depth = std::min(depth_, g_.k - k), deep = elements(depth);
-      const uint32_t least_a = way_.pack(a_, r.i, r.rows, k, depth, way_.rows(), rows);
-      small = small || may_be_subnormal(least_a, least_b);
+      const void* a = a_.at(r.i, k);
+      if (!way_.reads(a_)) {
+        const uint32_t least_a = way_.pack(a_, r.i, r.rows, k, depth, way_.rows(), rows);
+        small = small || may_be_subnormal(least_a, least_b);
+        a = rows;
+      }
       for (int64_t s = 0; s < r.cols; s += kStrip) {
         const Rectangle strip{r.i, r.rows, r.j + s, std::min(kStrip, r.cols - s)};
         const bool last = k + depth >= g_.k;
@@ -227,7 +238,7 @@ class Product {
         else if (last && g_.bias)
           to.bias = bias_ + strip.j;
         to.add = k > 0;
-        way_.multiply(strip.rows, strip.cols, deep, rows,
+        way_.multiply(strip.rows, strip.cols, deep, a, a_,
                       packed + elements(k) * block_cols_ + (j + s) * deep, to, small);
         if (apart_ && last) finish(strip, static_cast<A*>(to.c));
       }

@@ -197,8 +197,16 @@ void pack(const Stored* from, int64_t stride, int64_t k_stride, int64_t n, int64
 }
 
 template <class A>
+void multiply_rows(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_row, const A* b,
+                   const Stored<A>& to) {
+  multiply_by<A, MultiplyAdd>(RowSteps<A>{a_row}, a_row, m, n, k, a, b, to);
+}
+
+template <class A>
 constexpr GemmKernels<A> gemm_kernels() {
-  return {kTileRows, kTileCols<A>, interleave_runs<A>, pack<A, A>, multiply<A, MultiplyAdd, A>};
+  return {
+      kTileRows,       kTileCols<A>, interleave_runs<A>, pack<A, A>, multiply<A, MultiplyAdd, A>,
+      multiply_rows<A>};
 }
 constexpr IsaKernels isa_kernels(int level, const char* name) {
   return {level,

@@ -62,10 +62,15 @@ Vector<A> broadcast(A x) {
   return x - Vector<A>{};
 }
 
-/// The steps, in elements, by which a tile walks through panels.
+/// The steps, in elements, by which a tile walks through its operands.
 template <class A>
 struct PanelSteps {
   static constexpr int64_t a_row = 1, a_k = kTileRows, b_k = kTileCols<A>;
+};
+template <class A>
+struct RowSteps {
+  int64_t a_row;
+  static constexpr int64_t a_k = 1, b_k = kTileCols<A>;
 };
 
 /// n sums of a row, as they are or rounded. @param at where in c
@@ -129,32 +134,39 @@ void tile_of(int64_t rows, Steps by, int64_t k, const P* a, const P* b, const St
 }
 
 /// A tile that reaches past the last column is computed beside c.
-template <class A, class Mac, class P>
-void narrow_tile(int64_t rows, int64_t cols, int64_t k, const P* a, const P* b, const Stored<A>& to,
-                 int64_t i0, int64_t j0) {
+template <class A, class Mac, class Steps, class P>
+void narrow_tile(Steps by, int64_t rows, int64_t cols, int64_t k, const P* a, const P* b,
+                 const Stored<A>& to, int64_t i0, int64_t j0) {
   A beside[kTileRows * kTileCols<A>] = {};
   const Stored<A> there{beside, kTileCols<A>, to.add};
   const int64_t at = i0 * to.stride + j0;
   for (int64_t i = 0; to.add && i < rows; ++i)
     for (int64_t j = 0; j < cols; ++j)
       beside[i * there.stride + j] = static_cast<const A*>(to.c)[at + i * to.stride + j];
-  tile_of<A, Mac>(rows, PanelSteps<A>{}, k, a, b, there, 0, 0);
+  tile_of<A, Mac>(rows, by, k, a, b, there, 0, 0);
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; to.bias && j < cols; ++j) beside[i * there.stride + j] += to.bias[j0 + j];
     store_row<Mac>(to, at + i * to.stride, beside + i * there.stride, cols);
   }
 }
 
-template <class A, class Mac, class P>
-void multiply(int64_t m, int64_t n, int64_t k, const P* a, const P* b, const Stored<A>& to) {
+/// @param a_tile from the first row of a tile to that of the next, per row
+template <class A, class Mac, class Steps, class P>
+void multiply_by(Steps by, int64_t a_tile, int64_t m, int64_t n, int64_t k, const P* a, const P* b,
+                 const Stored<A>& to) {
   for (int64_t j = 0; j < n; j += kTileCols<A>)
     for (int64_t i = 0; i < m; i += kTileRows) {
       int64_t rows = m - i < kTileRows ? m - i : kTileRows;
       if (n - j >= kTileCols<A>)
-        tile_of<A, Mac>(rows, PanelSteps<A>{}, k, a + i * k, b + j * k, to, i, j);
+        tile_of<A, Mac>(rows, by, k, a + i * a_tile, b + j * k, to, i, j);
       else
-        narrow_tile<A, Mac>(rows, n - j, k, a + i * k, b + j * k, to, i, j);
+        narrow_tile<A, Mac>(by, rows, n - j, k, a + i * a_tile, b + j * k, to, i, j);
     }
+}
+
+template <class A, class Mac, class P>
+void multiply(int64_t m, int64_t n, int64_t k, const P* a, const P* b, const Stored<A>& to) {
+  multiply_by<A, Mac>(PanelSteps<A>{}, k, m, n, k, a, b, to);
 }
 
 }  // namespace
