@@ -138,7 +138,7 @@ std::string accuracy_page(const std::vector<Comparison>& ops, const std::vector<
           "    tools/make_goldens.py      # tests/golden/, where PyTorch is at hand\n"
           "    MINIM_ACCURACY=docs/accuracy.md build/release/minim_tests -tc='parity*'\n\n"
           "The last bits differ between instruction sets, so the numbers here are those of one "
-          "machine; the bound holds with MINIM_ISA=base, v3 and v4.\n\n## Ops\n\n";
+          "machine; the bound holds with MINIM_ISA=base, v3, v4 and v4-bf16.\n\n## Ops\n\n";
   counts(page, ops);
   page << "\nMost of the difference in f16 and bf16 is that minim does not round gradients of "
           "leaves "

@@ -67,7 +67,9 @@ std::vector<Feature> features() {
       {"AVX-512", has(__builtin_cpu_supports("x86-64-v4")),
        "v4: matrix products, 16-bit conversions"},
       {"AVX512_BF16", has(__builtin_cpu_supports("avx512bf16")),
-       "none: minim has no kernel for it"},
+       isa().pairs
+           ? "v4-bf16: products of bf16 by bf16, two multiply-adds at once, with the bits of v4"
+           : "none: v4-bf16 is taken where it is measured to be faster than v4"},
       {"AVX512_FP16", has(__builtin_cpu_supports("avx512fp16")),
        "none: its multiply-adds round to 16 bits, minim sums in fp32"},
       {"AMX-BF16", has(__builtin_cpu_supports("amx-bf16")), "none: minim has no kernel for it"},
@@ -120,15 +122,19 @@ Path half_path(DType dtype, const std::string& unused) {
 std::vector<Path> paths(const std::vector<Feature>& cpu) {
   constexpr std::string_view kForF16[] = {"AVX512_FP16"};
   constexpr std::string_view kForBf16[] = {"AVX512_BF16", "AMX-BF16"};
+  Path bf16 = half_path(DType::bf16, present_among(cpu, kForBf16));
+  if (isa().pairs)
+    bf16.path += "; products of bf16 by bf16 take two multiply-adds at once",
+        bf16.why = "vdpbf16ps is faster here, and gives the bits of fp32 multiply-adds";
   const std::string vectors = vectors_of(isa().name);
   return {
       {DType::f64, "f64 throughout; matrix products on " + vectors,
        "one f64 operand makes a product f64, and autocast never narrows f64"},
-      {DType::f32,
-       fmt::format("fp32 throughout; matrix products on {}, other ops on baseline x86-64", vectors),
-       "native; only products and conversions are built per instruction set"},
+      {DType::f32, "fp32 throughout, on " + vectors,
+       "native; ops add and multiply in one order on every instruction set, products fuse where "
+       "there is FMA"},
       half_path(DType::f16, present_among(cpu, kForF16)),
-      half_path(DType::bf16, present_among(cpu, kForBf16)),
+      bf16,
   };
 }
 
