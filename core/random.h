@@ -18,6 +18,9 @@
 namespace minim {
 
 struct Philox {
+  static constexpr uint64_t kBy0 = 0xD2511F53u, kBy1 = 0xCD9E8D57u;
+  static constexpr uint32_t kStep0 = 0x9E3779B9u, kStep1 = 0xBB67AE85u;  // of the key
+
   /// 128 random bits. Key: seed (low word, high word). Counter: offset (low, high), stream (low,
   /// high).
   MINIM_HD static constexpr std::array<uint32_t, 4> block(uint64_t seed, uint64_t stream,
@@ -26,13 +29,13 @@ struct Philox {
     uint32_t c2 = uint32_t(stream), c3 = uint32_t(stream >> 32);
     uint32_t k0 = uint32_t(seed), k1 = uint32_t(seed >> 32);
     for (int round = 0; round < 10; ++round) {
-      const uint64_t a = uint64_t{0xD2511F53u} * c0, b = uint64_t{0xCD9E8D57u} * c2;
+      const uint64_t a = kBy0 * c0, b = kBy1 * c2;
       c0 = uint32_t(b >> 32) ^ c1 ^ k0;
       c1 = uint32_t(b);
       c2 = uint32_t(a >> 32) ^ c3 ^ k1;
       c3 = uint32_t(a);
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
+      k0 += kStep0;
+      k1 += kStep1;
     }
     return {c0, c1, c2, c3};
   }
@@ -45,11 +48,10 @@ struct Philox {
       word[2][i] = uint32_t(stream), word[3][i] = uint32_t(stream >> 32);
     }
     uint32_t k0 = uint32_t(seed), k1 = uint32_t(seed >> 32);
-    for (int r = 0; r < 10; ++r, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
+    for (int r = 0; r < 10; ++r, k0 += kStep0, k1 += kStep1)
 #pragma GCC unroll 1
       for (int i = 0; i < n; ++i) {
-        const uint64_t a = uint64_t{0xD2511F53u} * word[0][i],
-                       b = uint64_t{0xCD9E8D57u} * word[2][i];
+        const uint64_t a = kBy0 * word[0][i], b = kBy1 * word[2][i];
         word[0][i] = uint32_t(b >> 32) ^ word[1][i] ^ k0;
         word[1][i] = uint32_t(b);
         word[2][i] = uint32_t(a >> 32) ^ word[3][i] ^ k1;

@@ -53,7 +53,7 @@ average without warmup @ optim/ema.cpp @ std::min(decay_, (1 + n) / (10 + n)) @ 
 an empty batch of rows is no matrix @ ops/matrix.h @ if (!empty && x.strides[d] @ if (x.strides[d] @ ops/matmul @ a product without rows*
 attention divides by no heads @ ops/attention.h @ group = std::max<Index>(1, heads @ group = std::max<Index>(0, heads @ ops/attention_fused ops/scaled_dot_product_attention @ op scaled_dot_product_attention: random*
 no query head fits any key heads @ ops/scaled_dot_product_attention.cpp @ std::min(q[rank - 3], k[rank - 3]) > 0 @ k[rank - 3] > 0 @ ops/scaled_dot_product_attention @ op scaled_dot_product_attention: random*
-a row of several axes repeats its first run @ core/rowwise.h @ at += rest % shape[i] * strides[i], rest /= shape[i] @ at += 0 * strides[i], rest /= shape[i] @ rows/var @ op var: random*
+a row of several axes repeats its first run @ core/row_io.h @ at += rest % shape[i] * strides[i], rest /= shape[i] @ at += 0 * strides[i], rest /= shape[i] @ rows/var @ op var: random*
 broadcast rows lose their place @ core/walk.h @ row /= sizes_[d]; @ row /= 1; @ rows/add @ op add: random*
 a masked row meets an infinite slope @ core/rowwise.h @ if (some) return @ return @ rows/rms_norm @ N1: a row*
 a masked channel meets an infinite slope @ ops/channel_norm.cpp @ if (!CpuLane{n}.any( @ if (false && CpuLane{n}.any( @ ops/channel_norm @ N1: a row*
