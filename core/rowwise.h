@@ -84,7 +84,7 @@ struct RowForward {
 };
 template <class Op, class A>
 struct RowBackward {
-  /// @param sum[k] where a shared operand's gradients add up
+  /// @param sum by operand: where the gradients of a shared one add up
   static void run(Index n, const attrs_t<Op>* attrs, const A* const* x, const A* const* y,
                   const A* const* g, A* const* d, A* const* sum) {
     row_vjp<Op>(CpuLane{n}, *attrs, x, y, g, d);
