@@ -118,8 +118,8 @@ class Pass {
  public:
   Pass(Node* root, bool retain) : visit_(++next_visit), retain_(retain) {
     collect(root, visit_, nodes_);
-    parts::find(nodes_);
     live_scale = scale_ = loss_scale(nodes_);
+    parts::find(nodes_);
     todo_ = nodes_;
     std::make_heap(todo_.begin(), todo_.end(), kOlder);
   }
@@ -214,7 +214,8 @@ class Pass {
           !(all[which].shape() == node.results[k].arg.shape))
         Recorder::differ();
       Autograd& result = *all[which].impl()->autograd;
-      if (const Tensor& g = node.results[k].gradient; g.defined()) deliver(result, g, nullptr);
+      if (const Tensor& g = node.results[k].gradient; g.defined())
+        deliver(result, g.detach(), nullptr);  // a hook may hold it, so nothing is added in place
       if (result.node) ++result.node->results[size_t(result.output)].uses;
       replayed_.push_back(result.node);
       collect(result.node.get(), visit_, nodes_);
@@ -261,7 +262,8 @@ class Pass {
       }
       wanted = true;
       if (row.strided) gradients[k] = parts::place(*node.operands[k].gradient_to, d);
-      if (row.over >> k & 1) gradients[k] = overwritten(node.operands[k], d);
+      if (row.over >> k & 1 && (gradients[k] = overwritten(node.operands[k], d)).defined())
+        node.released = true;  // at once: an error may end this pass
       if (!gradients[k].defined()) gradients[k] = empty(args.in[k].shape, d);
       point(args.grad_in[k], gradients[k]);
     }

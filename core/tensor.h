@@ -132,7 +132,8 @@ class Tensor {
   /// Calls `f` in each backward() with this tensor's whole gradient, before anything is computed
   /// from it; a defined result replaces it. A leaf's hook sees the sum over that backward() alone,
   /// at its end, before it is added to grad(). Under a loss scale the gradient carries the scale.
-  /// Must not change its argument. @throws Error, in backward(), when the result has another shape.
+  /// Must not change its argument, which may be strided. @throws Error, in backward(), when the
+  /// result has another shape.
   HookHandle register_hook(std::function<Tensor(const Tensor&)> f) const;
   /// The same data without history.
   Tensor detach() const;

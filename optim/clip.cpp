@@ -74,6 +74,7 @@ double grad_norm(std::span<const Tensor> params, double p) {
 }
 
 double clip_coefficient(double norm, double max_norm) {
+  check_limit("max_norm", max_norm);
   return std::isfinite(norm) ? std::min(1.0, max_norm / (norm + 1e-6)) : 1;
 }
 

@@ -16,7 +16,7 @@ double grad_norm(std::span<const Tensor> params, double p = 2);
 double norm_of(std::span<const Tensor> gradients, double p = 2, double factor = 1);
 
 /// What clipping multiplies gradients of that norm by: max_norm / (norm + 1e-6), at most 1; 1 where
-/// the norm is not finite.
+/// the norm is not finite. @throws Error when max_norm is negative or NaN.
 double clip_coefficient(double norm, double max_norm);
 
 /// Clips in place and returns the norm before. Where it is not finite the gradients stay as they

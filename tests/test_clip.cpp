@@ -159,5 +159,9 @@ TEST_CASE("clipping refuses limits and norms that make no sense") {
   CHECK_THROWS_AS(optim::clip_grad_norm(params, std::nan("")), Error);
   CHECK_THROWS_AS(optim::clip_grad_norm(params, 1, 0), Error);
   CHECK_THROWS_AS(optim::clip_grad_value(params, -1), Error);
+  optim::SGD opt(params);
+  CHECK_THROWS_AS(opt.step({.max_norm = -1}), Error);
+  CHECK_THROWS_AS(opt.step({.max_norm = std::nan("")}), Error);
+  CHECK(opt.step({.max_norm = kInf}).stepped);
   CHECK_NOTHROW(optim::clip_grad_norm(params, kInf));
 }

@@ -96,6 +96,24 @@ TEST_CASE("hooks inside a checkpointed function run once in backward") {
   CHECK(x.grad().to_vector() == Values{210, 210});
 }
 
+TEST_CASE("what a hook on a checkpoint's result kept or returned is not written to") {
+  const Tensor x = leaf({1, 2}), returned = tensor({5, 6});
+  Tensor kept;
+  const auto f = [](const std::vector<Tensor>& in) {
+    const Tensor y = in[0] * 3.0;
+    return std::vector{y, y * 2.0};
+  };
+  const std::vector<Tensor> y = autograd::checkpoint(f, {x});
+  y[0].register_hook([&](const Tensor& g) {
+    kept = g;
+    return returned;
+  });
+  sum(y[0] * 7.0 + y[1]).backward();
+  CHECK(kept.to_vector() == Values{7, 7});
+  CHECK(returned.to_vector() == Values{5, 6});
+  CHECK(x.grad().to_vector() == Values{21, 24});
+}
+
 TEST_CASE("forward hooks of modules see path and operands and may replace the result") {
   models::GPT model({.vocab = 5, .block = 4, .layers = 2, .heads = 1, .embd = 4});
   std::vector<std::string> paths;

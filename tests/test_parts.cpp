@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "minim/autograd/checkpoint.h"
+#include "minim/autograd/node.h"
 #include "minim/core/profile.h"
 #include "minim/models/attention.h"
 #include "minim/ops/functional.h"
@@ -256,6 +257,17 @@ TEST_CASE("a gradient takes the memory of what it is of only where nobody reads 
   CHECK(gradients(true, false) == taken);
   for (size_t i = 0; i < kept.size(); ++i) CHECK(kept[i].to_vector() == before[i].to_vector());
   CHECK(x.to_vector() == leaf.to_vector());
+}
+
+TEST_CASE("after an error an operand that a gradient overwrote is not read again") {
+  const Tensor w = noise({6, 6}, 1).set_requires_grad(), x = noise({4, 6}, 0).set_requires_grad();
+  const Tensor loss = sum(linear(x * 2.0, w, {}));
+  w.set_grad(w.detach().clone());
+  autograd_of(w).scale = 1024;
+  CHECK_THROWS_WITH_AS(loss.backward(), doctest::Contains("loss scale"), Error);
+  w.set_grad({});
+  CHECK_THROWS_WITH_AS(loss.backward(), doctest::Contains("a second time"), Error);
+  CHECK_FALSE(w.grad().defined());
 }
 
 TEST_CASE("backward through a chain needs room for one gradient beside what forward saved") {
