@@ -267,6 +267,32 @@ TEST_CASE("a product whose roundings are counted has the bits of one that rounds
     }
 }
 
+TEST_CASE("a sum of bf16 products that underflows keeps its sign at any depth") {
+  for (int64_t k : {1, 2, 3, 5, 1025})
+    for (bool along_k : {false, true}) {
+      const int64_t line = along_k ? k : 1, step = along_k ? 1 : 2;
+      std::vector<float> a(size_t(2 * k)), b(size_t(2 * k), 0x1p-120f);
+      for (int64_t i = 0; i < 2; ++i) a[size_t(i * line + (k - 1) * step)] = -0x1p-120f;
+      const std::vector<bf16> half_a(a.begin(), a.end()), half_b(b.begin(), b.end());
+      float c[4], expected[4];
+      gemm({.m = 2,
+            .n = 2,
+            .k = k,
+            .a = {a.data(), DType::f32, line, step},
+            .b = {b.data(), DType::f32, step, line},
+            .c = expected,
+            .c_row_stride = 2});
+      gemm({.m = 2,
+            .n = 2,
+            .k = k,
+            .a = {half_a.data(), DType::bf16, line, step},
+            .b = {half_b.data(), DType::bf16, step, line},
+            .c = c,
+            .c_row_stride = 2});
+      CHECK(std::memcmp(c, expected, sizeof c) == 0);
+    }
+}
+
 TEST_CASE("a batch gives the bits of its products one by one") {
   RestoreThreads restore;
   for (auto [m, n, k] : {Shape{64, 64, 32}, Shape{300, 200, 250}}) {

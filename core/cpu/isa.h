@@ -45,7 +45,8 @@ struct GemmKernels {
 /// subnormals for 0, though: so `pack` reports how small the operands get, and where that could
 /// matter, `multiply_widened` does the same with two fp32 multiply-adds.
 struct PairKernels {
-  /// Packs as GemmKernels::pack does; depth is in elements, and an odd one ends in a pair with 0.
+  /// Packs as GemmKernels::pack does; depth is in elements, and an odd one ends in a pair with
+  /// 0, or -0 in panels of `cols`: their product changes no sum.
   /// @returns the bits, without sign, of the smallest magnitude that is not 0; 2^16 if all are
   uint32_t (*pack)(const uint16_t* from, int64_t stride, int64_t k_stride, int64_t n, int64_t depth,
                    int64_t width, uint32_t* panels);

@@ -8,15 +8,17 @@
 namespace minim {
 namespace {
 
-/// By vcvtneps2bf16, which takes subnormals for 0: those go by whole numbers.
+/// By vcvtneps2bf16, which takes subnormals for 0: those go by whole numbers, and are told by them,
+/// as they count for 0 elsewhere too where a program has them flushed.
 void narrow_bf16(const float* from, uint16_t* to, int64_t n) {
-  constexpr int kSubnormal = 0x20;
   for (; n > 0; n -= 16, from += 16, to += 16) {
     const __mmask16 here = n >= 16 ? 0xffff : __mmask16((1u << n) - 1);
     const __m512 x = _mm512_maskz_loadu_ps(here, from);
     __m256i y = __m256i(_mm512_cvtneps_pbh(x));
-    if (const __mmask16 subnormal = _mm512_fpclass_ps_mask(x, kSubnormal)) {
-      const auto u = __builtin_bit_cast(Vector<uint32_t>, x);
+    const auto u = __builtin_bit_cast(Vector<uint32_t>, x);
+    const auto twice_less_1 = __builtin_bit_cast(__m512i, u + u - 1);  // of 0 the largest
+    if (const __mmask16 subnormal =
+            _mm512_cmplt_epu32_mask(twice_less_1, _mm512_set1_epi32(0xffffff))) {
       const auto rounded =
           __builtin_convertvector((u + 0x7fff + (u >> 16 & 1)) >> 16, VectorOf<uint16_t, 32>::type);
       y = _mm256_mask_blend_epi16(subnormal, y, __builtin_bit_cast(__m256i, rounded));
@@ -43,19 +45,22 @@ struct WidenPairs : DotPairs {
   }
 };
 
-/// Pairs of lines, side by side along k or across lines.
+/// Pairs of lines, side by side along k or across lines. The second of the last pair may be
+/// missing: for a row of a it is 0, for a column of b -0, as adding -0 changes no sum, of which -0
+/// is one.
 template <bool along_k>
 struct Pairs {
   static constexpr bool kAlongK = along_k;
   const uint16_t* from;
   int64_t stride, depth;  ///< of elements
+  uint32_t missing;
 
   const uint16_t* at(int64_t line, int64_t k) const {
     return along_k ? from + line * stride + k : from + k * stride + line;
   }
   int64_t whole() const { return depth / 2; }
   uint32_t one(int64_t line, int64_t pair) const {
-    const uint32_t low = 2 * pair + 1 < depth ? *at(line, 2 * pair + 1) : 0;
+    const uint32_t low = 2 * pair + 1 < depth ? *at(line, 2 * pair + 1) : missing;
     return uint32_t(*at(line, 2 * pair)) << 16 | low;
   }
   template <int64_t lanes>
@@ -72,7 +77,7 @@ struct Pairs {
         else
           return __builtin_convertvector(VectorOf<uint16_t, 2 * lanes>::load(p), V);
       };
-      return load(first) << 16 | (2 * pair + 1 < depth ? load(first + stride) : V{});
+      return load(first) << 16 | (2 * pair + 1 < depth ? load(first + stride) : V{} + missing);
     }
   }
 };
@@ -95,10 +100,11 @@ uint32_t least_magnitude(const uint32_t* panels, int64_t n) {
 uint32_t pack(const uint16_t* from, int64_t stride, int64_t k_stride, int64_t n, int64_t depth,
               int64_t width, uint32_t* panels) {
   const int64_t pairs = (depth + 1) / 2;
+  const uint32_t missing = width == kTileRows ? 0 : 0x8000;
   if (k_stride == 1)
-    pack_from(Pairs<true>{from, stride, depth}, n, pairs, width, panels);
+    pack_from(Pairs<true>{from, stride, depth, missing}, n, pairs, width, panels);
   else
-    pack_from(Pairs<false>{from, k_stride, depth}, n, pairs, width, panels);
+    pack_from(Pairs<false>{from, k_stride, depth, missing}, n, pairs, width, panels);
   return least_magnitude(panels, (n + width - 1) / width * width * pairs);
 }
 
