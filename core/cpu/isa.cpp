@@ -29,7 +29,6 @@ const IsaKernels& with_pairs() {
     IsaKernels k = kernels_v4;
     k.name = "v4-bf16";
     k.pairs = &kernels_v4_bf16;
-    k.narrow_bf16 = kernels_v4_bf16.narrow_bf16;
     return k;
   }();
   return kernels;

@@ -55,8 +55,6 @@ struct PairKernels {
                    const Stored<float>& to);
   void (*multiply_widened)(int64_t m, int64_t n, int64_t k, const uint32_t* a, const uint32_t* b,
                            const Stored<float>& to);
-  /// IsaKernels::narrow_bf16 by the instruction for it.
-  void (*narrow_bf16)(const float* from, uint16_t* to, int64_t n);
 };
 
 /// What attention does with a tile of scores, rows `stride` apart; A is float or double. Of row i

@@ -112,6 +112,6 @@ uint32_t pack(const uint16_t* from, int64_t stride, int64_t k_stride, int64_t n,
 
 extern const PairKernels kernels_v4_bf16;
 constinit const PairKernels kernels_v4_bf16 = {pack, multiply<float, DotPairs, uint32_t>,
-                                               multiply<float, WidenPairs, uint32_t>, narrow_bf16};
+                                               multiply<float, WidenPairs, uint32_t>};
 
 }  // namespace minim
