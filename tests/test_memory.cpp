@@ -35,6 +35,11 @@ double peak_of_step(DType compute, amp::Policy policy) {
   return double(memory::stats().by_kind[size_t(MemoryKind::activations)].peak - before);
 }
 
+}  // namespace
+
+#if !defined(__SANITIZE_ADDRESS__)  // which ends the program instead
+namespace {
+
 /// Takes blocks of a size until there are no more, in a process of its own that may have 32 MB more
 /// than it has: 0 when an Error says `text`, 1 when it says another, 2 for another exception.
 int until_full(size_t bytes, const std::string& text) {
@@ -60,7 +65,6 @@ int until_full(size_t bytes, const std::string& text) {
 
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__)  // which ends the program instead
 TEST_CASE("no more memory is an Error with size and kind, for small blocks as for large ones") {
   CHECK(until_full(1024, "out of memory: 1024 bytes for moments (") == 0);
   CHECK(until_full(4096, "out of memory: 4096 bytes for moments (") == 0);
