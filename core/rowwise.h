@@ -119,7 +119,7 @@ struct RowwiseRun {
     RowIo<A> io{.arg = &arg, .along = along, .buffer = buffer, .together = tiles.of(begin, end)};
     if (!arg.defined && !arg.data) return io;
     io.strides = over_rows(arg, along, rows);
-    io.step = rows.step(io.strides);
+    if (along != Along::shared) io.step = rows.step(io.strides);
     if (along == Along::row && arg.dtype == dtype_for<A>())
       rows.runs(io.strides, [&](Index, Index run, Index stride, Index) {
         io.direct = run == rows.n && stride == 1;

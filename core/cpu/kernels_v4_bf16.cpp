@@ -68,7 +68,7 @@ struct Pairs {
     using V = typename VectorOf<uint32_t, 4 * lanes>::type;
     const uint16_t* first = at(line, 2 * pair);
     if constexpr (along_k) {
-      const V x = VectorOf<uint32_t, 4 * lanes>::load(reinterpret_cast<const uint32_t*>(first));
+      const V x = __builtin_bit_cast(V, VectorOf<uint16_t, 4 * lanes>::load(first));
       return x << 16 | x >> 16;
     } else {
       auto load = [](const uint16_t* p) -> V {
