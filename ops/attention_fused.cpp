@@ -224,8 +224,8 @@ class Fused {
   /// c = a b or c += a b; the columns of c are rounded up to whole tiles.
   static void multiply(Index m, Index n, Index k, Grid<A> a, const A* b, Index b_row, Grid<A> c,
                        bool add) {
-    attention_kernels<A>().multiply(m, round_up(n, gemm_kernels<A>().cols), k, a.data, a.stride, 1,
-                                    b, b_row, c.data, c.stride, add);
+    gemm_kernels<A>().multiply_unpacked(m, round_up(n, gemm_kernels<A>().cols), k, a.data, a.stride,
+                                        1, b, b_row, {c.data, c.stride, add});
   }
   /// c += a^T b, where b has a row for each query of a block, and a a column for each of n keys
   /// from `from` on.
@@ -234,9 +234,9 @@ class Fused {
     const Index step = gemm_kernels<A>().rows;
     for (Index j = 0; j < n; j += step) {
       const Index i = std::clamp(j + 1 - first_count(b, from, n), Index(0), b.rows);
-      attention_kernels<A>().multiply(
+      gemm_kernels<A>().multiply_unpacked(
           std::min(step, n - j), round_up(width, gemm_kernels<A>().cols), b.rows - i, a[i] + j, 1,
-          a.stride, rows[i], rows.stride, c + j * c_row, c_row, true);
+          a.stride, rows[i], rows.stride, {c + j * c_row, c_row, true});
     }
   }
   void drop(const Block& b, Index from, Index n, Grid<A> x) const {

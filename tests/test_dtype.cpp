@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "minim/core/convert.h"
 #include "minim/core/promotion.h"
 #include "minim/core/random.h"
 #include "minim/core/tensor.h"
@@ -227,9 +228,15 @@ void check_doubles_in_tensors() {
   }
   const std::vector<double> got =
       tensor(values, {Index(values.size())}, DType::f64).to(dtype_of<H>()).to_vector();
-  int wrong = 0;
-  for (size_t i = 0; i < values.size(); ++i) wrong += got[i] != reference<H>(values[i]);
+  std::vector<H> apart(2 * values.size());
+  store_run(apart.data(), dtype_of<H>(), 2, Index(values.size()), values.data());
+  int wrong = 0, wrong_apart = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    wrong += got[i] != reference<H>(values[i]);
+    wrong_apart += double(apart[2 * i]) != reference<H>(values[i]);
+  }
   CHECK(wrong == 0);
+  CHECK(wrong_apart == 0);
 }
 
 template <class H>

@@ -62,7 +62,8 @@ a position left out of a loss meets its NaN @ ops/cross_entropy.cpp @ p.counts(r
 an infinite batch moves the running statistics @ ops/composite.cpp @ where(finite, to * (1 - m) + batch, to) @ to * (1 - m) + batch @ ops/composite @ R6:*
 no small block is no Error @ core/allocator.cpp @ if (!block) pool::fail_full(size, name_of(kind)); @ if (!block) throw std::bad_alloc(); @ core/allocator @ no more memory*
 strided loads are dense @ core/convert.cpp @ convert_to<A>(p[i * stride]) @ convert_to<A>(p[i]) @ core/convert @ tensors convert*
-f64 to 16 bits by way of f32 @ core/convert.cpp @ p[i * stride] = convert_to<T>(values[i]) @ p[i * stride] = convert_to<T>(float(values[i])) @ core/convert @ tensors round*
+f64 to 16 bits by way of f32 @ core/convert.cpp @ p[i] = convert_to<T>(values[i]) @ p[i] = convert_to<T>(float(values[i])) @ core/convert @ tensors round*
+f64 to 16 bits by way of f32, apart @ core/convert.cpp @ p[i * stride] = convert_to<T>(values[i]) @ p[i * stride] = convert_to<T>(float(values[i])) @ core/convert @ tensors round*
 a NaN of few bits becomes inf in bf16 @ core/half.h @ uint16_t((x >> 16) | 0x40u) @ uint16_t(x >> 16) @ tests/test_dtype @ no payload*
 AVX2 leaves a loop out @ core/per_isa.h @ void loop_v3(Args... args) {\n  Loop::run(args...); @ void loop_v3(Args...) { @ rows/exp @ every ISA this CPU has gives*
 recompute draws other random numbers @ autograd/checkpoint.cpp @ outer(std::exchange(generator(), g)) @ outer(generator()) @ autograd/checkpoint @ recompute writes*

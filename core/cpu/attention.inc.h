@@ -4,22 +4,6 @@
 namespace minim {
 namespace {
 
-/// The steps of operands that lie in memory row by row.
-struct StridedSteps {
-  int64_t a_row, a_k, b_k;
-};
-
-template <class A>
-void multiply_strided(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_row, int64_t a_k,
-                      const A* b, int64_t b_row, A* c, int64_t c_row, bool add) {
-  const StridedSteps by{a_row, a_k, b_row};
-  const Stored<A> to{c, c_row, add};
-  for (int64_t j = 0; j < n; j += kTileCols<A>)
-    for (int64_t i = 0; i < m; i += kTileRows)
-      tile_of<A, MultiplyAdd>(m - i < kTileRows ? m - i : kTileRows, by, k, a + i * a_row, b + j,
-                              to, i, j);
-}
-
 /// math::exp for what softmax needs: x of at most about 1; 0 where the result would be subnormal.
 Vector<float> exp_of(Vector<float> x) {
   constexpr float kRound = 0x1.8p23f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
@@ -172,7 +156,7 @@ void center(int64_t rows, int64_t n, const A* p, A* d, int64_t stride, const A* 
 
 template <class A>
 constexpr AttentionKernels<A> attention_kernels() {
-  return {multiply_strided<A>, softmax<A>, probabilities<A>, weigh<A>, center<A>};
+  return {softmax<A>, probabilities<A>, weigh<A>, center<A>};
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ constexpr int64_t kColBlock = 1024;    // columns of b packed at a time, at most
 constexpr int64_t kStrip = 256;        // columns of a task at a time
 constexpr int64_t kPackedB = 1 << 20;  // elements of b packed at a time, about
 constexpr int64_t kRun = 128;          // elements loaded at a time
+constexpr int64_t kPad = 16;           // between rows, lest all of a tile lie in one set of L1
 constexpr int64_t kMaxWidth = 32;      // of a panel, over all ISAs
 constexpr double kWorthAThread =
     1 << 20;  // operations below which a task is not handed to another thread
@@ -41,7 +42,24 @@ struct Lines {
   }
 };
 
+template <class A>
+Stored<A> stored(void* c, DType dtype, int64_t stride) {
+  return {c, stride, false,
+          dtype == DType::f16    ? Stored<A>::f16
+          : dtype == DType::bf16 ? Stored<A>::bf16
+                                 : Stored<A>::sums};
+}
+
 constexpr uint32_t kNoneIsSmall = 1 << 16;
+
+/// Rows of a as a tile reads them: packed, or each along k and `stride` elements after the last.
+template <class Element>
+struct Left {
+  const Element* rows;
+  bool packed;
+  int64_t stride;
+  uint32_t least;  ///< the smallest magnitude, as PairKernels::pack tells it
+};
 
 /// How a product works: panels of elements that each hold `kPer` numbers of a line.
 template <class A>
@@ -75,14 +93,19 @@ struct Wide {
     return kNoneIsSmall;
   }
 
-  /// Rows of a need no packing where they are numbers of A side by side.
-  bool reads(const Lines& a) const { return a.dtype == dtype_for<A>() && a.k_stride == 1; }
-  /// @param a packed, or as it is where `reads` says so
-  void multiply(int64_t m, int64_t n, int64_t k, const void* a, const Lines& from, const A* b,
-                const Stored<A>& to, bool /*small*/) const {
-    const A* rows = static_cast<const A*>(a);
-    reads(from) ? kernels.multiply_rows(m, n, k, rows, from.stride, b, to)
-                : kernels.multiply(m, n, k, rows, b, to);
+  /// Of rows along k, numbers of A stay where they are and others are converted, row by row.
+  Left<A> left(const Lines& a, int64_t first, int64_t n, int64_t k0, int64_t depth, A* room) const {
+    if (a.k_stride != 1) return {room, true, 0, pack(a, first, n, k0, depth, kernels.rows, room)};
+    const int64_t stride = depth + kPad;
+    for (int64_t i = 0; a.dtype != dtype_for<A>() && i < n; ++i)
+      load_run(a.at(first + i, k0), a.dtype, 1, depth, room + i * stride);
+    if (a.dtype != dtype_for<A>()) return {room, false, stride, kNoneIsSmall};
+    return {static_cast<const A*>(a.at(first, k0)), false, a.stride, kNoneIsSmall};
+  }
+  void multiply(int64_t m, int64_t n, int64_t k, const Left<A>& a, const A* b, const Stored<A>& to,
+                bool /*small*/) const {
+    a.packed ? kernels.multiply(m, n, k, a.rows, b, to)
+             : kernels.multiply_rows(m, n, k, a.rows, a.stride, b, to);
   }
 
  private:
@@ -116,12 +139,14 @@ struct Paired {
     return isa().pairs->pack(static_cast<const uint16_t*>(from.at(first, k0)), from.stride,
                              from.k_stride, n, depth, width, panels);
   }
-  bool reads(const Lines&) const { return false; }
-  void multiply(int64_t m, int64_t n, int64_t k, const void* a, const Lines&, const uint32_t* b,
+  Left<uint32_t> left(const Lines& a, int64_t first, int64_t n, int64_t k0, int64_t depth,
+                      uint32_t* room) const {
+    return {room, true, 0, pack(a, first, n, k0, depth, rows(), room)};
+  }
+  void multiply(int64_t m, int64_t n, int64_t k, const Left<uint32_t>& a, const uint32_t* b,
                 const Stored<float>& to, bool small) const {
     const PairKernels& kernels = *isa().pairs;
-    (small ? kernels.multiply_widened : kernels.multiply)(m, n, k, static_cast<const uint32_t*>(a),
-                                                          b, to);
+    (small ? kernels.multiply_widened : kernels.multiply)(m, n, k, a.rows, b, to);
   }
 };
 
@@ -200,7 +225,7 @@ class Product {
     parallel_for(
         row_tasks * col_tasks, int64_t(std::clamp(kWorthAThread / each, 1.0, tasks)),
         [&](int64_t begin, int64_t end) {
-          Scratch<Element> rows(way_.reads(a_) ? 0 : size_t(kRowBlock * elements(depth_)));
+          Scratch<Element> rows(size_t(kRowBlock * (elements(depth_) + kPad)));
           Scratch<A> sums(
               apart_ ? size_t(kRowBlock * (depth_ < g_.k ? round_up(block_cols_, kStrip) : kStrip))
                      : 0);
@@ -223,12 +248,8 @@ class Product {
     bool small = false;  // from the first slab where it is so, as the sums then go on
     for (int64_t k = 0; k == 0 || k < g_.k; k += depth_) {
       const int64_t depth = std::min(depth_, g_.k - k), deep = elements(depth);
-      const void* a = a_.at(r.i, k);
-      if (!way_.reads(a_)) {
-        const uint32_t least_a = way_.pack(a_, r.i, r.rows, k, depth, way_.rows(), rows);
-        small = small || may_be_subnormal(least_a, least_b);
-        a = rows;
-      }
+      const Left<Element> a = way_.left(a_, r.i, r.rows, k, depth, rows);
+      small = small || may_be_subnormal(a.least, least_b);
       for (int64_t s = 0; s < r.cols; s += kStrip) {
         const Rectangle strip{r.i, r.rows, r.j + s, std::min(kStrip, r.cols - s)};
         const bool last = k + depth >= g_.k;
@@ -238,7 +259,7 @@ class Product {
         else if (last && g_.bias)
           to.bias = bias_ + strip.j;
         to.add = k > 0;
-        way_.multiply(strip.rows, strip.cols, deep, a, a_,
+        way_.multiply(strip.rows, strip.cols, deep, a,
                       packed + elements(k) * block_cols_ + (j + s) * deep, to, small);
         if (apart_ && last) finish(strip, static_cast<A*>(to.c));
       }
@@ -247,10 +268,8 @@ class Product {
 
   /// c from the rectangle's first element on.
   Stored<A> place(const Rectangle& r) const {
-    return {advance(g_.c, g_.c_dtype, r.i * g_.c_row_stride + r.j), g_.c_row_stride, false,
-            g_.c_dtype == DType::f16    ? Stored<A>::f16
-            : g_.c_dtype == DType::bf16 ? Stored<A>::bf16
-                                        : Stored<A>::sums};
+    return stored<A>(advance(g_.c, g_.c_dtype, r.i * g_.c_row_stride + r.j), g_.c_dtype,
+                     g_.c_row_stride);
   }
 
   void finish(const Rectangle& r, A* sums) const {
@@ -310,9 +329,32 @@ bool in_pairs(const GemmArgs& g) {
 /// Small enough that packing would cost more than it saves, and laid out as a tile reads it.
 bool runs_unpacked(const GemmArgs& g) {
   constexpr int64_t kSmall = 4096;  // numbers of an operand: 16 KB
+  auto fits = [](DType d) { return d == DType::f32 || is_half(d); };
+  const bool dense = g.b.col_stride == 1 && g.n % isa().f32.cols == 0 &&
+                     (g.a.dtype == DType::f32 || g.a.col_stride == 1);
   const bool plain = !g.bias && g.alpha == 1 && !g.accumulate;
-  return plain && g.a.dtype == DType::f32 && g.b.dtype == DType::f32 && g.c_dtype == DType::f32 &&
-         g.b.col_stride == 1 && g.n % isa().f32.cols == 0 && g.k * std::max(g.m, g.n) <= kSmall;
+  return dense && plain && g.k * std::max(g.m, g.n) <= kSmall && fits(g.a.dtype) &&
+         fits(g.b.dtype) && (g.c_dtype == DType::f32 || (fits(g.c_dtype) && !Probe::current()));
+}
+
+/// The matrix in f32, converted into `room` if it is not.
+MatrixRef in_f32(const MatrixRef& x, int64_t rows, int64_t cols, float* room) {
+  if (x.dtype == DType::f32) return x;
+  const bool one_run = x.row_stride == cols;
+  for (int64_t i = 0; i < (one_run ? 1 : rows); ++i)
+    load_run(advance(x.data, x.dtype, i * x.row_stride), x.dtype, 1, one_run ? rows * cols : cols,
+             room + i * cols);
+  return {room, DType::f32, cols, 1};
+}
+
+void multiply_unpacked(const GemmArgs& g) {
+  const bool convert = g.a.dtype != DType::f32 || g.b.dtype != DType::f32;
+  const Scratch<float> room(convert ? size_t((g.m + g.n) * g.k) : 0);
+  const MatrixRef a = in_f32(g.a, g.m, g.k, room.data());
+  const MatrixRef b = in_f32(g.b, g.k, g.n, room.data() + g.m * g.k);
+  isa().f32.multiply_unpacked(g.m, g.n, g.k, static_cast<const float*>(a.data), a.row_stride,
+                              a.col_stride, static_cast<const float*>(b.data), b.row_stride,
+                              stored<float>(g.c, g.c_dtype, g.c_row_stride));
 }
 
 }  // namespace
@@ -322,13 +364,10 @@ void gemm(const GemmArgs& args) {
   if (args.m == 0 || args.n == 0) return;
   if (in_f64(args))
     Product(args, Wide<double>{isa().f64}).run();
-  else if (runs_unpacked(args))
-    isa().attention32.multiply(args.m, args.n, args.k, static_cast<const float*>(args.a.data),
-                               args.a.row_stride, args.a.col_stride,
-                               static_cast<const float*>(args.b.data), args.b.row_stride,
-                               static_cast<float*>(args.c), args.c_row_stride, false);
   else if (in_pairs(args))
     Product(args, Paired{}).run();
+  else if (runs_unpacked(args))
+    multiply_unpacked(args);
   else
     Product(args, Wide<float>{isa().f32}).run();
 }

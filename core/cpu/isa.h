@@ -37,6 +37,10 @@ struct GemmKernels {
   /// The same with a as it is, its rows along k and a_row apart.
   void (*multiply_rows)(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_row, const A* b,
                         const Stored<A>& to);
+  /// The same with both as they are: a[i * a_row + k * a_k], b[k * b_row + j]. n is a multiple of
+  /// cols.
+  void (*multiply_unpacked)(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_row, int64_t a_k,
+                            const A* b, int64_t b_row, const Stored<A>& to);
 };
 
 /// A product of bf16 operands summed in fp32 by vdpbf16ps, which multiplies two pairs at once. A
@@ -62,11 +66,6 @@ struct PairKernels {
 /// overwritten, up to the next multiple of 16 numbers after n.
 template <class A>
 struct AttentionKernels {
-  /// c = a b, or c += a b if `add`, as GemmKernels::multiply does, with operands as they are:
-  /// a[i * a_row + k * a_k], b[k * b_row + j], c[i * c_row + j]. n is a multiple of
-  /// GemmKernels::cols.
-  void (*multiply)(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_row, int64_t a_k,
-                   const A* b, int64_t b_row, A* c, int64_t c_row, bool add);
   /// A step of the online softmax (Milakov and Gimelshein, 2018) of x = scale * s: `max` becomes
   /// the row's largest x so far, s = e^(x - max), sum = sum * shrink + what was added, where shrink
   /// is e^(the old max - max). -infinity counts for nothing, also in a row that has only that.

@@ -202,11 +202,30 @@ void multiply_rows(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_row, c
   multiply_by<A, MultiplyAdd>(RowSteps<A>{a_row}, a_row, m, n, k, a, b, to);
 }
 
+/// The steps of operands that lie in memory row by row.
+struct StridedSteps {
+  int64_t a_row, a_k, b_k;
+};
+
+template <class A>
+void multiply_unpacked(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_row, int64_t a_k,
+                       const A* b, int64_t b_row, const Stored<A>& to) {
+  const StridedSteps by{a_row, a_k, b_row};
+  for (int64_t j = 0; j < n; j += kTileCols<A>)
+    for (int64_t i = 0; i < m; i += kTileRows)
+      tile_of<A, MultiplyAdd>(m - i < kTileRows ? m - i : kTileRows, by, k, a + i * a_row, b + j,
+                              to, i, j);
+}
+
 template <class A>
 constexpr GemmKernels<A> gemm_kernels() {
-  return {
-      kTileRows,       kTileCols<A>, interleave_runs<A>, pack<A, A>, multiply<A, MultiplyAdd, A>,
-      multiply_rows<A>};
+  return {kTileRows,
+          kTileCols<A>,
+          interleave_runs<A>,
+          pack<A, A>,
+          multiply<A, MultiplyAdd, A>,
+          multiply_rows<A>,
+          multiply_unpacked<A>};
 }
 constexpr IsaKernels isa_kernels(int level, const char* name) {
   return {level,

@@ -114,6 +114,17 @@ void tile(Steps by, int64_t k, const P* a, const P* b, const Stored<A>& to, int6
     for (int64_t i = 0; i < R; ++i, c += to.stride)
 #pragma GCC unroll 2
       for (int64_t v = 0; v < kTileVectors; ++v) V::store(c + v * kL, sum[i][v]);
+#if defined(__AVX512F__)
+  } else if (sizeof(A) == sizeof(float) && to.as == to.f16) {  // in registers
+    uint16_t* c = static_cast<uint16_t*>(to.c) + at;
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < R; ++i, c += to.stride)
+#pragma GCC unroll 2
+      for (int64_t v = 0; v < kTileVectors; ++v)
+        _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(c + v * kL),
+                            _mm512_maskz_cvtps_ph(0xffff, __builtin_bit_cast(__m512, sum[i][v]),
+                                                  _MM_FROUND_TO_NEAREST_INT));
+#endif
   } else {
 #pragma GCC unroll 16
     for (int64_t i = 0; i < R; ++i) {
