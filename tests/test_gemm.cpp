@@ -173,7 +173,7 @@ TEST_CASE("small whole numbers are multiplied exactly, with every dtype") {
 
 TEST_CASE("the bits of a product do not depend on the number of threads or on how it is cut") {
   RestoreThreads restore;
-  for (DType d : {DType::f32, DType::bf16, DType::f64})
+  for (DType d : {DType::f32, DType::f16, DType::bf16, DType::f64})
     for (auto [m, n, k] : {Shape{300, 260, 150}, Shape{40, 2100, 64}, Shape{130, 130, 2100}}) {
       Matrix a(d, m, k, Layout::row_major, 1), b(d, k, n, Layout::col_major, 2),
           c(d, m, n, Layout::row_major, 3);
@@ -192,37 +192,43 @@ TEST_CASE("the bits of a product do not depend on the number of threads or on ho
     }
 }
 
-TEST_CASE("a product of bf16 operands has the bits of the same one in f32, with subnormals too") {
+TEST_CASE("a product of 16-bit operands has the bits of the same one in f32, with subnormals too") {
   struct Range {
+    DType dtype;
     const char* name;
     int least, most;  // exponents of a; b's are those of 1 to 2
     bool specials;
   };
   // 2^-133 is the smallest bf16; products of the third are around the smallest normal f32
-  const Range ranges[] = {{"ordinary", -20, 4, false},
-                          {"subnormal operands", -133, -127, false},
-                          {"subnormal products", -126, -110, false},
-                          {"all", -133, 120, false},
-                          {"zeros, infinities and NaN", -133, 127, true}};
+  constexpr DType f16 = DType::f16, bf16 = DType::bf16;
+  const Range ranges[] = {{bf16, "ordinary", -20, 4, false},
+                          {bf16, "subnormal operands", -133, -127, false},
+                          {bf16, "subnormal products", -126, -110, false},
+                          {bf16, "all", -133, 120, false},
+                          {bf16, "zeros, infinities and NaN", -133, 127, true},
+                          {f16, "subnormal operands", -24, -14, false},
+                          {f16, "all", -24, 14, false},
+                          {f16, "zeros, infinities and NaN", -24, 14, true}};
   unsigned seed = 0;
   for (const Range& range : ranges)
-    for (auto [m, n, k] : {Shape{29, 45, 19}, Shape{97, 133, 130}, Shape{5, 40, 2101}})
+    for (auto [m, n, k] :
+         {Shape{29, 45, 19}, Shape{97, 133, 130}, Shape{5, 40, 2101}, Shape{29, 64, 40}})
       for (Layout la : {Layout::row_major, Layout::col_major})
         for (Layout lb : {Layout::row_major, Layout::col_major})
-          for (DType out : {DType::f32, DType::bf16}) {
+          for (DType out : {DType::f32, range.dtype}) {
             std::minstd_rand random(++seed);
-            Matrix a(DType::bf16, m, k, la, seed), b(DType::bf16, k, n, lb, seed + 1),
+            Matrix a(range.dtype, m, k, la, seed), b(range.dtype, k, n, lb, seed + 1),
                 c(out, m, n, Layout::row_major, 3), expected = c;
             for (int64_t i = 0; i < m; ++i)
               for (int64_t j = 0; j < k; ++j) {
                 double x = std::ldexp(
                     a(i, j), range.least + int(random() % unsigned(range.most - range.least + 1)));
                 // a first slab of a deep product may be small, and the next ones add nothing
-                if (k > 2000) x = j < 600 ? std::ldexp(a(i, j), -133) : i == 0 ? 0 : x;
+                if (k > 2000) x = j < 600 ? std::ldexp(a(i, j), range.least) : i == 0 ? 0 : x;
                 const double special[] = {0.0, -0.0, INFINITY, -INFINITY, NAN};
                 if (range.specials && random() % 64 == 0) x = special[random() % 5];
-                store_run(advance(a.bytes.data(), DType::bf16, i * a.row_stride + j * a.col_stride),
-                          DType::bf16, 1, 1, &x);
+                store_run(advance(a.bytes.data(), a.dtype, i * a.row_stride + j * a.col_stride),
+                          a.dtype, 1, 1, &x);
               }
             auto widened = [](const Matrix& from, Layout layout) {
               Matrix to(DType::f32, from.rows, from.cols, layout, 0);
@@ -245,15 +251,16 @@ TEST_CASE("a product of bf16 operands has the bits of the same one in f32, with 
                 wrong +=
                     std::isnan(y) ? !std::isnan(x) : x != y || std::signbit(x) != std::signbit(y);
               }
-            INFO(range.name, ", ", m, "x", n, "x", k, " layouts ", int(la), int(lb), " ",
-                 name_of(out));
+            INFO(name_of(range.dtype), " ", range.name, ", ", m, "x", n, "x", k, " layouts ",
+                 int(la), int(lb), " ", name_of(out));
             CHECK(wrong == 0);
           }
 }
 
 TEST_CASE("a product whose roundings are counted has the bits of one that rounds in registers") {
   for (DType d : {DType::f16, DType::bf16})
-    for (auto [m, n, k] : {Shape{29, 45, 19}, Shape{100, 300, 40}, Shape{3, 64, 2100}}) {
+    for (auto [m, n, k] :
+         {Shape{29, 45, 19}, Shape{100, 300, 40}, Shape{3, 64, 2100}, Shape{29, 64, 40}}) {
       Matrix a(d, m, k, Layout::row_major, 1), b(d, k, n, Layout::col_major, 2),
           c(d, m, n, Layout::row_major, 3), bias(DType::f32, 1, n, Layout::row_major, 4);
       GemmArgs g = product(a, b, c);
