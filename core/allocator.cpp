@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cstdint>
 #include <cstdlib>
 #include <mutex>
 #include <numeric>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "minim/core/cuda/device.h"
@@ -111,6 +113,56 @@ void count_small(int64_t bytes, MemoryKind kind) {
 
 thread_local MemoryKind current_kind = MemoryKind::activations;
 
+/// The buffers that a thread keeps for its kernels.
+class Kept {
+ public:
+#if defined(__SANITIZE_ADDRESS__)
+  static constexpr size_t kMost = 0;  // it watches each block
+#else
+  static constexpr size_t kMost = size_t{1} << 23;  // a larger one is not kept
+#endif
+  ~Kept() { clear(); }
+
+  /// The smallest that fits and is not much too large, else a new one; null if all are in use.
+  void* take(size_t size) {
+    Block* best = nullptr;
+    for (Block& b : blocks_)
+      if (!b.used && b.size >= size && b.size / 4 <= size && (!best || b.size < best->size))
+        best = &b;
+    if (!best) {
+      best = std::ranges::min_element(blocks_, {},
+                                      [](const Block& b) { return b.used ? SIZE_MAX : b.size; });
+      if (best->used) return nullptr;
+      drop(*best);
+      best->p = memory::allocate(size, {}, MemoryKind::scratch), best->size = size;
+    }
+    best->used = true;
+    return best->p;
+  }
+  /// Whether it is one of these.
+  bool give(void* p) noexcept {
+    for (Block& b : blocks_)
+      if (b.used && b.p == p) return b.used = false, true;
+    return false;
+  }
+  void clear() noexcept {
+    for (Block& b : blocks_)
+      if (!b.used) drop(b);
+  }
+
+ private:
+  struct Block {
+    void* p;
+    size_t size;
+    bool used;
+  };
+  static void drop(Block& b) noexcept {
+    memory::release(std::exchange(b.p, nullptr), std::exchange(b.size, 0), {}, MemoryKind::scratch);
+  }
+  std::array<Block, 8> blocks_{};
+};
+thread_local Kept kept;
+
 }  // namespace
 
 namespace memory {
@@ -159,6 +211,17 @@ void release(void* p, size_t bytes, Device, MemoryKind kind) noexcept {
   c.large[size_t(kind)] -= int64_t(size);
 }
 
+void* take_scratch(size_t bytes) {
+  const size_t size = size_class(bytes);
+  if (size > pool::kMost && size <= Kept::kMost)
+    if (void* p = kept.take(size)) return p;
+  return allocate(bytes, {}, MemoryKind::scratch);
+}
+
+void give_scratch(void* p, size_t bytes) noexcept {
+  if (!kept.give(p)) release(p, bytes, {}, MemoryKind::scratch);
+}
+
 MemoryStats stats() {
   Cache& c = cache();
   std::lock_guard lock(c.mutex);
@@ -182,6 +245,7 @@ void reset_peak() {
 }
 
 void empty_cache() {
+  kept.clear();
   Cache& c = cache();
   std::lock_guard lock(c.mutex);
   for (auto& [size, blocks] : c.free) {

@@ -38,6 +38,10 @@ namespace memory {
 /// the kind.
 void* allocate(size_t bytes, Device device, MemoryKind kind);
 void release(void* p, size_t bytes, Device device, MemoryKind kind) noexcept;
+/// For Scratch: blocks that stay with this thread, and count as scratch while it keeps them, since
+/// one that another core has written is slow to fetch.
+void* take_scratch(size_t bytes);
+void give_scratch(void* p, size_t bytes) noexcept;
 MemoryStats stats();
 /// Bytes that this machine has.
 size_t physical();
@@ -60,15 +64,12 @@ class MemoryScope {
   MemoryKind outer_;
 };
 
-/// A kernel's temporary buffer.
+/// A kernel's temporary buffer. Its thread keeps the block for the next one.
 template <class T>
 class Scratch {
  public:
-  explicit Scratch(size_t n, Device device = {})
-      : n_(n),
-        device_(device),
-        p_(static_cast<T*>(memory::allocate(n * sizeof(T), device, MemoryKind::scratch))) {}
-  ~Scratch() { memory::release(p_, n_ * sizeof(T), device_, MemoryKind::scratch); }
+  explicit Scratch(size_t n) : n_(n), p_(static_cast<T*>(memory::take_scratch(n * sizeof(T)))) {}
+  ~Scratch() { memory::give_scratch(p_, n_ * sizeof(T)); }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   T* data() const { return p_; }
@@ -76,7 +77,6 @@ class Scratch {
 
  private:
   size_t n_;
-  Device device_;
   T* p_;
 };
 
