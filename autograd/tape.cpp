@@ -9,7 +9,8 @@
 namespace minim {
 namespace {
 
-std::atomic<uint64_t> next_visit{0};
+std::atomic<uint64_t> threads_that_visit{0};
+thread_local uint64_t next_visit = ++threads_that_visit << 40;
 thread_local double live_scale = 1;
 
 [[noreturn]] void fail_changed(const Arg& arg, const Saved& saved, const Node& node,
@@ -37,12 +38,10 @@ DType grad_dtype(const Autograd& target, DType operand) {
 void accumulate(Tensor& sum, const Tensor& addend) {
   if (!sum.defined()) return void(sum = addend);
   Timed timed("accumulate", Phase::backward);
-  OpArgs args;
-  args.n_in = 2;
-  args.n_out = 1;
+  OpArgs args(2, 1);
   args.dtype = promote_types(promote_types(sum.dtype(), addend.dtype()), DType::f32);
-  const bool own =
-      sum.dtype() == args.dtype && sum.is_contiguous() && sum.impl()->storage.use_count() == 1;
+  const bool own = sum.dtype() == args.dtype && sum.is_contiguous() &&
+                   sum.shared().use_count() == 1 && sum.impl()->storage.use_count() == 1;
   const Tensor to = own ? sum : empty(sum.shape(), args.dtype, sum.device());
   point(args.in[0], sum);
   point(args.in[1], addend);
@@ -71,7 +70,8 @@ void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale, const O
 }
 
 /// Appends what `root` was made from, as far as this visit has not met it.
-void collect(Node* root, uint64_t visit, std::vector<Node*>& nodes) {
+template <class Nodes>
+void collect(Node* root, uint64_t visit, Nodes& nodes) {
   auto meet = [&](Node* n) {
     if (!n || n->visit == visit) return;
     n->visit = visit;
@@ -86,7 +86,7 @@ void collect(Node* root, uint64_t visit, std::vector<Node*>& nodes) {
 constexpr auto kOlder = [](const Node* a, const Node* b) { return a->sequence < b->sequence; };
 
 /// The loss scale that gradients through these nodes carry.
-double loss_scale(const std::vector<Node*>& nodes) {
+double loss_scale(std::span<Node* const> nodes) {
   double scale = 1;
   for (const Node* n : nodes) {
     if (n->scale == 1 || n->scale == scale) continue;
@@ -180,7 +180,7 @@ class Pass {
     if (!node.row->unview) return false;
     const Node::Operand& x = node.operands[0];
     Tensor g = std::exchange(node.results[0].gradient, {});
-    OpArgs args;
+    OpArgs args(1, 1);
     args.in[0] = x.arg;
     args.attrs = node.attrs;
     Strides strides;
@@ -240,14 +240,12 @@ class Pass {
 
   void run_kernel(Node& node) {
     const OpRow& row = *node.row;
-    OpArgs args;
     const size_t n_in = node.operands.size(), n_out = node.results.size();
-    args.n_in = int(n_in);
-    args.n_out = int(n_out);
+    OpArgs args{int(n_in), int(n_out)};
     args.dtype = node.dtype;
     args.attrs = node.attrs;
     args.rng = node.rng;
-    Tensor gradients[kMaxOperands];
+    pool::Vector<Tensor> gradients(n_in);
     const Tensor& g = node.results[0].gradient;
     bool wanted = false;
     for (size_t k = 0; k < n_in; ++k) {
@@ -257,7 +255,7 @@ class Pass {
       DType d = grad_dtype(*node.operands[k].gradient_to, args.in[k].dtype);
       if (node.scale != 1) d = promote_types(d, DType::f32);  // a loss scale need not fit f16
       if (&row == &Op::add && d == g.dtype() && args.in[k].shape == g.shape()) {
-        gradients[k] = as_strided(g, g.shape(), g.strides(), g.impl()->offset);  // serves both
+        gradients[k] = g;  // serves both
         continue;
       }
       wanted = true;
@@ -304,7 +302,7 @@ class Pass {
   uint64_t visit_;
   bool retain_;
   double scale_ = 1, outer_scale_ = live_scale;
-  std::vector<Node*> nodes_, todo_;  ///< all, and a heap of those whose turn is to come
+  pool::Vector<Node*> nodes_, todo_;  ///< all, and a heap of those whose turn is to come
   std::vector<std::shared_ptr<Node>> replayed_;
   std::vector<Hooked> hooked_;  ///< leaves with hooks, and their sums
 };
