@@ -42,12 +42,12 @@ void accumulate(Tensor& sum, const Tensor& addend) {
   args.dtype = promote_types(promote_types(sum.dtype(), addend.dtype()), DType::f32);
   const bool own = sum.dtype() == args.dtype && sum.is_contiguous() &&
                    sum.shared().use_count() == 1 && sum.impl()->storage.use_count() == 1;
-  const Tensor to = own ? sum : empty(sum.shape(), args.dtype, sum.device());
   point(args.in[0], sum);
   point(args.in[1], addend);
-  point(args.out[0], to);
+  const Tensor before =
+      own ? Tensor() : std::exchange(sum, empty(sum.shape(), args.dtype, sum.device()));
+  point(args.out[0], sum);
   Op::add.forward[size_t(sum.device().kind)](args);
-  sum = to;
 }
 
 void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale, const OpRow* by) {
@@ -58,14 +58,14 @@ void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale, const O
   leaf.scale = scale;
   bool own = addend.is_contiguous() && addend.shared().use_count() == 1 &&
              addend.impl()->storage.use_count() == 1;
-  Tensor mine = addend;
   if (!leaf.grad.defined() && (!own || is_half(addend.dtype()))) {
     Timed timed("accumulate", Phase::backward);
-    mine = empty(addend.shape(), is_half(addend.dtype()) ? DType::f32 : addend.dtype(),
-                 addend.device());
-    copy_elements(addend, mine);
+    leaf.grad = empty(addend.shape(), is_half(addend.dtype()) ? DType::f32 : addend.dtype(),
+                      addend.device());
+    copy_elements(addend, leaf.grad);
+  } else {
+    accumulate(leaf.grad, addend);
   }
-  accumulate(leaf.grad, mine);
   if (by) autograd_of(leaf.grad).gradient_of = by;
 }
 
@@ -238,7 +238,26 @@ class Pass {
         TensorImpl{storage, x.arg.shape, x.arg.strides, 0, d, false, {}, {}}));
   }
 
+  /// The operands whose gradients the kernel makes, as bits: all that want one, but those of a sum
+  /// take the result's as it is, where its shape and dtype stay.
+  uint32_t left_to_make(const Node& node) {
+    uint32_t left = 0;
+    const Tensor g =  // a second owner: a leaf copies it
+        node.row == &Op::add ? node.results[0].gradient : Tensor();
+    for (uint32_t k = 0; const auto& [arg, saved, target] : node.operands) {
+      if (target && g.defined() && arg.shape == g.shape() &&
+          grad_dtype(*target, arg.dtype) == g.dtype())
+        deliver(*target, g, node.row);
+      else if (target)
+        left |= 1u << k;
+      ++k;
+    }
+    return left;
+  }
+
   void run_kernel(Node& node) {
+    const uint32_t wanted = left_to_make(node);
+    if (!wanted) return;
     const OpRow& row = *node.row;
     const size_t n_in = node.operands.size(), n_out = node.results.size();
     OpArgs args{int(n_in), int(n_out)};
@@ -246,19 +265,12 @@ class Pass {
     args.attrs = node.attrs;
     args.rng = node.rng;
     pool::Vector<Tensor> gradients(n_in);
-    const Tensor& g = node.results[0].gradient;
-    bool wanted = false;
     for (size_t k = 0; k < n_in; ++k) {
       args.in[k] = node.operands[k].arg;
       args.in[k].data = data_of(node.operands[k], node, "operand", k);
-      if (!node.operands[k].gradient_to) continue;
+      if (!(wanted >> k & 1)) continue;
       DType d = grad_dtype(*node.operands[k].gradient_to, args.in[k].dtype);
       if (node.scale != 1) d = promote_types(d, DType::f32);  // a loss scale need not fit f16
-      if (&row == &Op::add && d == g.dtype() && args.in[k].shape == g.shape()) {
-        gradients[k] = g;  // serves both
-        continue;
-      }
-      wanted = true;
       if (row.strided) gradients[k] = parts::place(*node.operands[k].gradient_to, d);
       if (row.over >> k & 1 && (gradients[k] = overwritten(node.operands[k], d)).defined())
         node.released = true;  // at once: an error may end this pass
@@ -270,19 +282,19 @@ class Pass {
       args.out[k].data = data_of(node.results[k], node, "result", k);
       point(args.grad_out[k], node.results[k].gradient);
     }
-    if (wanted) {
+    {
       Timed timed(row.name, &row == &Op::to ? Phase::casts : Phase::backward);
       row.backward[0](args);
       timed.made(std::span(args.grad_in, n_in));
     }
-    if (Probe* probe = Probe::current(); probe && wanted) {
+    if (Probe* probe = Probe::current()) {
       ModuleScope module(node.module);
       probe->after_op(row, args, true);
     }
     for (size_t k = 0; k < n_in; ++k)
       if (gradients[k].defined()) {
-        Tensor gradient = std::move(gradients[k]);
-        deliver(*node.operands[k].gradient_to, gradient, &row);
+        deliver(*node.operands[k].gradient_to, gradients[k], &row);
+        gradients[k] = {};
       }
   }
 
