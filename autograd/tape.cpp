@@ -338,30 +338,34 @@ HookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> f) const {
   return (a.node ? a.node->hooks[a.output] : a.hooks).add(std::move(f));
 }
 
-void Tensor::backward(bool retain_graph) const {
-  if (numel() != 1)
-    fail("backward() without a gradient needs a loss of one element, this tensor has shape ",
-         shape(), "; reduce it with mean() or sum(), or pass a gradient");
-  backward(full(shape(), 1, promote_types(dtype(), DType::f32)), retain_graph);
-}
-
-void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
-  if (const auto& a = impl()->autograd; a && a->gradient_of)
-    fail("[", a->gradient_of->name, "] backward() from ", origin(*this),
+/// @param gradient its owner beside the caller, so that a leaf copies what is the caller's
+static void differentiate(const Tensor& x, const Tensor gradient, bool retain_graph) {
+  if (const auto& a = x.impl()->autograd; a && a->gradient_of)
+    fail("[", a->gradient_of->name, "] backward() from ", origin(x),
          ", which was computed from a gradient that the backward kernel of ", a->gradient_of->name,
          " made: kernels have no second derivative (there is no create_graph); grad().detach() is "
          "a gradient taken as a constant");
-  if (!requires_grad())
-    fail("backward() from ", origin(*this),
+  if (!x.requires_grad())
+    fail("backward() from ", origin(x),
          ", which does not require gradients: no operand did, or it was made under NoGrad");
-  check_gradient(gradient, *this);
-  Autograd& root = *impl()->autograd;
+  check_gradient(gradient, x);
+  Autograd& root = *x.impl()->autograd;
   if (root.output < 0) fail("backward() inside checkpoint(): nothing is recorded there");
   NoGrad no_recording;
   MemoryScope kind(MemoryKind::gradients);
   Timed timed("backward pass", Phase::overhead);
-  const Tensor callers = gradient;  // a second owner: a leaf copies it
-  Pass(root.node.get(), retain_graph).run(root, callers);
+  Pass(root.node.get(), retain_graph).run(root, gradient);
+}
+
+void Tensor::backward(bool retain_graph) const {
+  if (numel() != 1)
+    fail("backward() without a gradient needs a loss of one element, this tensor has shape ",
+         shape(), "; reduce it with mean() or sum(), or pass a gradient");
+  differentiate(*this, full(shape(), 1, promote_types(dtype(), DType::f32)), retain_graph);
+}
+
+void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
+  differentiate(*this, gradient, retain_graph);
 }
 
 }  // namespace minim
