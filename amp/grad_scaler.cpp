@@ -58,9 +58,7 @@ Tensor GradScaler::scale(const Tensor& loss) {
   losses_.push_back(loss.detach());
   Tensor factor = full({}, state_.scale, DType::f32, loss.device());
   Tensor scaled = empty(loss.shape(), promote_types(loss.dtype(), DType::f32), loss.device());
-  OpArgs args;
-  args.n_in = 2;
-  args.n_out = 1;
+  OpArgs args(2, 1);
   args.dtype = scaled.dtype();
   args.device = loss.device();
   args.in[0] = arg_of(loss);

@@ -21,7 +21,7 @@ Node::Result* result(const std::shared_ptr<Autograd>& a) {
 }
 
 Tensor viewed(const Node& node, const Tensor& whole) {
-  OpArgs args;
+  OpArgs args(1, 1);
   point(args.in[0], whole);
   args.attrs = node.attrs;
   const Index offset = node.row->view(args);
@@ -40,7 +40,7 @@ void append(Node& node, std::vector<Part>& parts) {
     part.axis = i;
   }
   if (part.axis < 0) return;
-  OpArgs args;
+  OpArgs args(1, 1);
   args.in[0].shape = x.shape;
   args.in[0].strides = contiguous_strides(x.shape);
   args.attrs = node.attrs;

@@ -32,13 +32,13 @@ void check_returned(const Tensor& x, const Recorder* recorder) {
       "it, or detach() it");
 }
 
-void attach(const OpRow& row, const std::shared_ptr<Node>& node, std::span<const Tensor> outputs,
+void attach(const OpRow& row, std::shared_ptr<Node> node, std::span<const Tensor> outputs,
             bool inside) {
   for (size_t k = 0; k < outputs.size(); ++k) {
     if (int(k) >= row.returned || !is_floating(outputs[k].dtype())) continue;
     Autograd& a = autograd_of(outputs[k]);
     a.requires_grad = true;
-    a.node = node;
+    a.node = k + 1 < outputs.size() ? node : std::move(node);
     a.output = inside ? -1 : int(k);
   }
 }
@@ -100,7 +100,7 @@ void record(const OpRow& row, const OpArgs& args, std::span<const Tensor> operan
     r.arg.data = nullptr;
     if (row.saves.outputs >> k & 1) save(r.saved, outputs[k]);
   }
-  attach(row, node, outputs, false);
+  attach(row, std::move(node), outputs, false);
   if (recorder && leaf_cast) recorder->capture(outputs[0]);
 }
 

@@ -9,7 +9,8 @@
 namespace minim {
 namespace {
 
-std::atomic<uint64_t> next_visit{0};
+std::atomic<uint64_t> threads_that_visit{0};
+thread_local uint64_t next_visit = ++threads_that_visit << 40;
 thread_local double live_scale = 1;
 
 [[noreturn]] void fail_changed(const Arg& arg, const Saved& saved, const Node& node,
@@ -37,18 +38,16 @@ DType grad_dtype(const Autograd& target, DType operand) {
 void accumulate(Tensor& sum, const Tensor& addend) {
   if (!sum.defined()) return void(sum = addend);
   Timed timed("accumulate", Phase::backward);
-  OpArgs args;
-  args.n_in = 2;
-  args.n_out = 1;
+  OpArgs args(2, 1);
   args.dtype = promote_types(promote_types(sum.dtype(), addend.dtype()), DType::f32);
-  const bool own =
-      sum.dtype() == args.dtype && sum.is_contiguous() && sum.impl()->storage.use_count() == 1;
-  const Tensor to = own ? sum : empty(sum.shape(), args.dtype, sum.device());
+  const bool own = sum.dtype() == args.dtype && sum.is_contiguous() &&
+                   sum.shared().use_count() == 1 && sum.impl()->storage.use_count() == 1;
   point(args.in[0], sum);
   point(args.in[1], addend);
-  point(args.out[0], to);
+  const Tensor before =
+      own ? Tensor() : std::exchange(sum, empty(sum.shape(), args.dtype, sum.device()));
+  point(args.out[0], sum);
   Op::add.forward[size_t(sum.device().kind)](args);
-  sum = to;
 }
 
 void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale, const OpRow* by) {
@@ -59,19 +58,20 @@ void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale, const O
   leaf.scale = scale;
   bool own = addend.is_contiguous() && addend.shared().use_count() == 1 &&
              addend.impl()->storage.use_count() == 1;
-  Tensor mine = addend;
   if (!leaf.grad.defined() && (!own || is_half(addend.dtype()))) {
     Timed timed("accumulate", Phase::backward);
-    mine = empty(addend.shape(), is_half(addend.dtype()) ? DType::f32 : addend.dtype(),
-                 addend.device());
-    copy_elements(addend, mine);
+    leaf.grad = empty(addend.shape(), is_half(addend.dtype()) ? DType::f32 : addend.dtype(),
+                      addend.device());
+    copy_elements(addend, leaf.grad);
+  } else {
+    accumulate(leaf.grad, addend);
   }
-  accumulate(leaf.grad, mine);
   if (by) autograd_of(leaf.grad).gradient_of = by;
 }
 
 /// Appends what `root` was made from, as far as this visit has not met it.
-void collect(Node* root, uint64_t visit, std::vector<Node*>& nodes) {
+template <class Nodes>
+void collect(Node* root, uint64_t visit, Nodes& nodes) {
   auto meet = [&](Node* n) {
     if (!n || n->visit == visit) return;
     n->visit = visit;
@@ -86,7 +86,7 @@ void collect(Node* root, uint64_t visit, std::vector<Node*>& nodes) {
 constexpr auto kOlder = [](const Node* a, const Node* b) { return a->sequence < b->sequence; };
 
 /// The loss scale that gradients through these nodes carry.
-double loss_scale(const std::vector<Node*>& nodes) {
+double loss_scale(std::span<Node* const> nodes) {
   double scale = 1;
   for (const Node* n : nodes) {
     if (n->scale == 1 || n->scale == scale) continue;
@@ -180,7 +180,7 @@ class Pass {
     if (!node.row->unview) return false;
     const Node::Operand& x = node.operands[0];
     Tensor g = std::exchange(node.results[0].gradient, {});
-    OpArgs args;
+    OpArgs args(1, 1);
     args.in[0] = x.arg;
     args.attrs = node.attrs;
     Strides strides;
@@ -238,29 +238,39 @@ class Pass {
         TensorImpl{storage, x.arg.shape, x.arg.strides, 0, d, false, {}, {}}));
   }
 
+  /// The operands whose gradients the kernel makes, as bits: all that want one, but those of a sum
+  /// take the result's as it is, where its shape and dtype stay.
+  uint32_t left_to_make(const Node& node) {
+    uint32_t left = 0;
+    const Tensor g =  // a second owner: a leaf copies it
+        node.row == &Op::add ? node.results[0].gradient : Tensor();
+    for (uint32_t k = 0; const auto& [arg, saved, target] : node.operands) {
+      if (target && g.defined() && arg.shape == g.shape() &&
+          grad_dtype(*target, arg.dtype) == g.dtype())
+        deliver(*target, g, node.row);
+      else if (target)
+        left |= 1u << k;
+      ++k;
+    }
+    return left;
+  }
+
   void run_kernel(Node& node) {
+    const uint32_t wanted = left_to_make(node);
+    if (!wanted) return;
     const OpRow& row = *node.row;
-    OpArgs args;
     const size_t n_in = node.operands.size(), n_out = node.results.size();
-    args.n_in = int(n_in);
-    args.n_out = int(n_out);
+    OpArgs args{int(n_in), int(n_out)};
     args.dtype = node.dtype;
     args.attrs = node.attrs;
     args.rng = node.rng;
-    Tensor gradients[kMaxOperands];
-    const Tensor& g = node.results[0].gradient;
-    bool wanted = false;
+    pool::Vector<Tensor> gradients(n_in);
     for (size_t k = 0; k < n_in; ++k) {
       args.in[k] = node.operands[k].arg;
       args.in[k].data = data_of(node.operands[k], node, "operand", k);
-      if (!node.operands[k].gradient_to) continue;
+      if (!(wanted >> k & 1)) continue;
       DType d = grad_dtype(*node.operands[k].gradient_to, args.in[k].dtype);
       if (node.scale != 1) d = promote_types(d, DType::f32);  // a loss scale need not fit f16
-      if (&row == &Op::add && d == g.dtype() && args.in[k].shape == g.shape()) {
-        gradients[k] = as_strided(g, g.shape(), g.strides(), g.impl()->offset);  // serves both
-        continue;
-      }
-      wanted = true;
       if (row.strided) gradients[k] = parts::place(*node.operands[k].gradient_to, d);
       if (row.over >> k & 1 && (gradients[k] = overwritten(node.operands[k], d)).defined())
         node.released = true;  // at once: an error may end this pass
@@ -272,19 +282,19 @@ class Pass {
       args.out[k].data = data_of(node.results[k], node, "result", k);
       point(args.grad_out[k], node.results[k].gradient);
     }
-    if (wanted) {
+    {
       Timed timed(row.name, &row == &Op::to ? Phase::casts : Phase::backward);
       row.backward[0](args);
       timed.made(std::span(args.grad_in, n_in));
     }
-    if (Probe* probe = Probe::current(); probe && wanted) {
+    if (Probe* probe = Probe::current()) {
       ModuleScope module(node.module);
       probe->after_op(row, args, true);
     }
     for (size_t k = 0; k < n_in; ++k)
       if (gradients[k].defined()) {
-        Tensor gradient = std::move(gradients[k]);
-        deliver(*node.operands[k].gradient_to, gradient, &row);
+        deliver(*node.operands[k].gradient_to, gradients[k], &row);
+        gradients[k] = {};
       }
   }
 
@@ -304,7 +314,7 @@ class Pass {
   uint64_t visit_;
   bool retain_;
   double scale_ = 1, outer_scale_ = live_scale;
-  std::vector<Node*> nodes_, todo_;  ///< all, and a heap of those whose turn is to come
+  pool::Vector<Node*> nodes_, todo_;  ///< all, and a heap of those whose turn is to come
   std::vector<std::shared_ptr<Node>> replayed_;
   std::vector<Hooked> hooked_;  ///< leaves with hooks, and their sums
 };
@@ -328,30 +338,34 @@ HookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> f) const {
   return (a.node ? a.node->hooks[a.output] : a.hooks).add(std::move(f));
 }
 
-void Tensor::backward(bool retain_graph) const {
-  if (numel() != 1)
-    fail("backward() without a gradient needs a loss of one element, this tensor has shape ",
-         shape(), "; reduce it with mean() or sum(), or pass a gradient");
-  backward(full(shape(), 1, promote_types(dtype(), DType::f32)), retain_graph);
-}
-
-void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
-  if (const auto& a = impl()->autograd; a && a->gradient_of)
-    fail("[", a->gradient_of->name, "] backward() from ", origin(*this),
+/// @param gradient its owner beside the caller, so that a leaf copies what is the caller's
+static void differentiate(const Tensor& x, const Tensor gradient, bool retain_graph) {
+  if (const auto& a = x.impl()->autograd; a && a->gradient_of)
+    fail("[", a->gradient_of->name, "] backward() from ", origin(x),
          ", which was computed from a gradient that the backward kernel of ", a->gradient_of->name,
          " made: kernels have no second derivative (there is no create_graph); grad().detach() is "
          "a gradient taken as a constant");
-  if (!requires_grad())
-    fail("backward() from ", origin(*this),
+  if (!x.requires_grad())
+    fail("backward() from ", origin(x),
          ", which does not require gradients: no operand did, or it was made under NoGrad");
-  check_gradient(gradient, *this);
-  Autograd& root = *impl()->autograd;
+  check_gradient(gradient, x);
+  Autograd& root = *x.impl()->autograd;
   if (root.output < 0) fail("backward() inside checkpoint(): nothing is recorded there");
   NoGrad no_recording;
   MemoryScope kind(MemoryKind::gradients);
   Timed timed("backward pass", Phase::overhead);
-  const Tensor callers = gradient;  // a second owner: a leaf copies it
-  Pass(root.node.get(), retain_graph).run(root, callers);
+  Pass(root.node.get(), retain_graph).run(root, gradient);
+}
+
+void Tensor::backward(bool retain_graph) const {
+  if (numel() != 1)
+    fail("backward() without a gradient needs a loss of one element, this tensor has shape ",
+         shape(), "; reduce it with mean() or sum(), or pass a gradient");
+  differentiate(*this, full(shape(), 1, promote_types(dtype(), DType::f32)), retain_graph);
+}
+
+void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
+  differentiate(*this, gradient, retain_graph);
 }
 
 }  // namespace minim

@@ -46,10 +46,26 @@ class Attrs {
 };
 
 struct OpArgs {
-  int n_in = 0, n_out = 0;
-  Arg in[kMaxOperands], out[kMaxOutputs];
-  Arg grad_out[kMaxOutputs],
-      grad_in[kMaxOperands];  ///< backward only; a null grad_in is not wanted, a null grad_out is 0
+  OpArgs() : OpArgs(kMaxOperands, kMaxOutputs) { n_in = n_out = 0; }
+  /// With that many; the rest of the arrays is not made, which would take longer than a small op.
+  OpArgs(int inputs, int outputs) : n_in(inputs), n_out(outputs) {
+    for (int k = 0; k < n_in; ++k) new (&in[k]) Arg, new (&grad_in[k]) Arg;
+    for (int k = 0; k < n_out; ++k) new (&out[k]) Arg, new (&grad_out[k]) Arg;
+  }
+  int n_in, n_out;
+  union {
+    Arg in[kMaxOperands];
+  };
+  union {
+    Arg out[kMaxOutputs];
+  };
+  // Backward only: a null grad_in is not wanted, a null grad_out is 0.
+  union {
+    Arg grad_out[kMaxOutputs];
+  };
+  union {
+    Arg grad_in[kMaxOperands];
+  };
   DType dtype =
       DType::f32;  ///< what the policy and promotion chose; kernels compute in compute_in(dtype)
   Attrs attrs;

@@ -185,8 +185,8 @@ struct RowwiseRun {
         g[k] = io(args.grad_out[k], Op::outputs[k], buffer[NI + NO + k], begin, end);
       for (size_t k = 0; k < NI; ++k) {
         d[k] = io(args.grad_in[k], Op::operands[k].along, buffer[NI + 2 * NO + k], begin, end);
-        for (const Arg& x : args.in)  // written over what is read: beside it first
-          d[k].direct = d[k].direct && x.data != args.grad_in[k].data;
+        for (size_t j = 0; j < NI; ++j)  // written over what is read: beside it first
+          d[k].direct = d[k].direct && args.in[j].data != args.grad_in[k].data;
       }
       auto row = [&](Index r) {
         const A *x[NI], *y[NO], *gy[NO];

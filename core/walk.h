@@ -16,7 +16,7 @@ struct Walk {
   /// @param strides per tensor, already broadcast to `shape`.
   Walk(const Shape& shape, const std::array<const Strides*, N>& strides) : stride{} {
     sizes_.push_back(1);
-    for (auto& s : steps_) s.push_back(0);
+    for (auto& s : steps_) s.push_back(1);
     for (int i = shape.rank(); i-- > 0;) {
       if (shape[i] == 1) continue;
       bool merges = sizes_.rank() > 0;

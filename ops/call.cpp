@@ -124,15 +124,12 @@ DType result_dtype(const OpRow& row, DType chosen, DType inferred) {
   return chosen;
 }
 
-std::vector<Tensor> make_outputs(const OpRow& row, OpArgs& args, std::span<const Tensor> xs) {
-  std::vector<Tensor> outputs;
-  outputs.reserve(size_t(args.n_out));
+void make_outputs(const OpRow& row, OpArgs& args, std::span<const Tensor> xs, Tensor* outputs) {
   if (row.view) {
     Index offset = row.view(args);
-    outputs.push_back(
-        as_strided(xs[0], args.out[0].shape, args.out[0].strides, xs[0].impl()->offset + offset));
-    args.out[0].dtype = xs[0].dtype();
-    return outputs;
+    outputs[0] =
+        as_strided(xs[0], args.out[0].shape, args.out[0].strides, xs[0].impl()->offset + offset);
+    return void(args.out[0].dtype = xs[0].dtype());
   }
   for (int k = 0; k < args.n_out; ++k) {
     DType d = k == 0 || row.result != Result::attribute
@@ -140,17 +137,23 @@ std::vector<Tensor> make_outputs(const OpRow& row, OpArgs& args, std::span<const
                   : args.out[k].dtype;
     if (k >= row.returned)
       d = compute_in(args.dtype) == Compute::f64 ? DType::f64 : DType::f32;  // statistics
-    outputs.push_back(empty(args.out[k].shape, d, args.device));
+    outputs[k] = empty(args.out[k].shape, d, args.device);
     if (args.out[k].strides.rank() > 0)
-      outputs.back() = as_strided(outputs.back(), args.out[k].shape, args.out[k].strides, 0);
-    point(args.out[k], outputs.back());
+      outputs[k] = as_strided(outputs[k], args.out[k].shape, args.out[k].strides, 0);
+    point(args.out[k], outputs[k]);
   }
-  return outputs;
 }
 
 }  // namespace
 
 std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs) {
+  std::vector<Tensor> outputs(size_t(row.outputs));
+  call(row, xs, attrs, outputs);
+  return outputs;
+}
+
+void call(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs,
+          std::span<Tensor> outputs) {
   check_operands(row, xs);
   const amp::Autocast* region = amp::Autocast::current();
   Typed room[kMaxOperands];
@@ -166,9 +169,7 @@ std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> xs, const Att
   if (row.same_dtype) check_same_dtype(row, xs);
   check_scalars(row, xs, choice.dtype);
 
-  OpArgs args;
-  args.n_in = int(xs.size());
-  args.n_out = row.outputs;
+  OpArgs args(int(xs.size()), row.outputs);
   args.dtype = choice.dtype;
   args.attrs = attrs;
   for (size_t k = 0; k < xs.size(); ++k) {
@@ -181,7 +182,7 @@ std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> xs, const Att
     args.out[0].dtype = choice.dtype;
     row.infer(args);
   }
-  std::vector<Tensor> outputs = make_outputs(row, args, xs);
+  make_outputs(row, args, xs, outputs.data());
   if (!row.view) {
     Kernel kernel = row.forward[size_t(args.device.kind)];
     if (!kernel) fail("[", row.name, "] has no kernel on ", name_of(args.device.kind));
@@ -202,7 +203,6 @@ std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> xs, const Att
            "NoGrad");
     record(row, args, xs, outputs);
   }
-  return outputs;
 }
 
 }  // namespace minim

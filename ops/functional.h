@@ -36,15 +36,18 @@ std::remove_cvref_t<Param<F, i>> absent() {
 }
 
 template <class F>
-constexpr size_t returned_by() {
-  if constexpr (requires { F::returned; })
-    return F::returned;
-  else if constexpr (requires { F::n_outputs; })
+constexpr size_t outputs_of() {
+  if constexpr (requires { F::n_outputs; })
     return F::n_outputs;
   else if constexpr (requires { F::axes(attrs_t<F>{}, 0); })
     return F::outputs.size();
   else
     return 1;
+}
+template <class F>
+constexpr size_t returned_by() {
+  if constexpr (requires { F::returned; }) return F::returned;
+  return outputs_of<F>();
 }
 
 template <class F, class... Ps>
@@ -59,7 +62,8 @@ auto call_with(const OpRow& row, Ps&&... params) {
       attrs = Attrs(p);
   };
   (take(params), ...);
-  std::vector<Tensor> out = call(row, operands, attrs);
+  std::array<Tensor, outputs_of<F>()> out;
+  call(row, operands, attrs, out);
   if constexpr (returned_by<F>() == 1) {
     return std::move(out[0]);
   } else {

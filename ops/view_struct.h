@@ -12,7 +12,7 @@ struct ViewOf {
   static void backward(OpArgs& args) {
     const Arg& d = args.grad_in[0];
     if (d.shape.numel() != args.grad_out[0].shape.numel()) fill_zero(d);
-    OpArgs same;
+    OpArgs same(1, 1);
     same.in[0] = d;
     same.attrs = args.attrs;
     Index offset = Derived::view(same);

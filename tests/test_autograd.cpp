@@ -236,3 +236,11 @@ TEST_CASE("backward frees what was saved while the result is still held") {
   y.backward(ones({10000}));
   CHECK(memory::stats().total.current < before);
 }
+
+TEST_CASE("operands of a sum that share its gradient do not add to each other's") {
+  const Tensor x = leaf({1, 2}), v = leaf({1, 2});
+  const Tensor z = x * 1.0, y = v * 1.0, twice = z * 2.0;
+  sum(twice + (z + y)).backward();
+  CHECK(x.grad().to_vector() == std::vector<double>{3, 3});
+  CHECK(v.grad().to_vector() == std::vector<double>{1, 1});
+}

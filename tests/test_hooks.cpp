@@ -34,6 +34,27 @@ TEST_CASE("a hook on a result sees its whole gradient and replaces it for what c
   CHECK(x.grad().to_vector() == Values{9, 9});
 }
 
+TEST_CASE("what a hook keeps of a sum's gradient is no leaf's gradient") {
+  const Tensor x = leaf({1, 2}), y = leaf({1, 2}), z = y * 1.0, root = leaf({1, 2});
+  std::vector<Tensor> kept;
+  for (const Tensor& hooked : {y, z})
+    hooked.register_hook([&](const Tensor& g) { return kept.push_back(g), Tensor(); });
+  const Tensor given = tensor({1, 1});
+  root.backward(given);
+  for (const Tensor& other : {y, z}) {
+    x.set_grad({});
+    sum(x + other).backward();
+    CHECK(x.grad().to_vector() == Values{1, 1});
+    NoGrad no_recording;
+    x.grad().fill_(7);
+  }
+  NoGrad no_recording;
+  for (const Tensor& leaf : {y, root}) leaf.grad().fill_(7);
+  CHECK(kept.size() == 3);
+  for (const Tensor& g : kept) CHECK(g.to_vector() == Values{1, 1});
+  CHECK(given.to_vector() == Values{1, 1});
+}
+
 TEST_CASE("a hook on a leaf sees the sum over one backward before it is added to the gradient") {
   for (DType d : {DType::f32, DType::f16}) {
     const Tensor x = leaf({1, 2}, d);

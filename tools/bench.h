@@ -42,7 +42,8 @@ std::vector<Measured> measure(const Set& set, double seconds);
 
 // The groups. `threads` is what "all threads" means.
 /// Multiply-adds, then copies: the last, of as much as a row of the op table is given, is the
-/// ceiling of what is counted in bytes.
+/// ceiling of what is counted in bytes. Where there are two cores and threads, also the time from
+/// one to the other and back.
 std::vector<Set> ceiling_sets(int threads);
 std::vector<Set> row_sets(int threads);
 std::vector<Set> gemm_sets(int threads);

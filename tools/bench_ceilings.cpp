@@ -1,5 +1,8 @@
-// What the machine can do at most: fp32 multiply-adds, and copying memory.
+// What the machine can do at most: fp32 multiply-adds, copying memory, and telling another thread.
+#include <atomic>
 #include <cstring>
+#include <memory>
+#include <thread>
 
 #include "minim/core/cpu/isa.h"
 #include "minim/core/parallel.h"
@@ -67,6 +70,25 @@ Body copy(Index bytes) {
   return {.run = run, .bytes = 2.0 * double(bytes)};
 }
 
+/// A thread that answers each word, in a cache line of its own.
+struct Echo {
+  uint64_t sent = 0;
+  alignas(64) std::atomic<uint64_t> word{0};
+  alignas(64) std::atomic<uint64_t> answer{0};
+  std::jthread thread{[this](std::stop_token stop) {
+    for (uint64_t last = 0; !stop.stop_requested();)
+      if (const uint64_t w = word.load(std::memory_order_acquire); w != last)
+        answer.store(last = w, std::memory_order_release);
+  }};
+};
+Body round_trip() {
+  return {.run = [echo = std::make_shared<Echo>()] {
+    echo->word.store(++echo->sent, std::memory_order_release);
+    while (echo->answer.load(std::memory_order_acquire) != echo->sent) {
+    }
+  }};
+}
+
 }  // namespace
 
 std::vector<Set> ceiling_sets(int threads) {
@@ -80,6 +102,8 @@ std::vector<Set> ceiling_sets(int threads) {
     add("ceilings/copy of 256 MB", n, [] { return copy(Index(128) << 20); });
     add("ceilings/copy of 24 MB", n, [] { return copy(Index(12) << 20); });
   }
+  if (threads > 1 && std::thread::hardware_concurrency() > 1)
+    sets.push_back({{"ceilings/word to another thread and back/t2", 2, round_trip}});
   return sets;
 }
 

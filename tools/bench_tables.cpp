@@ -11,8 +11,9 @@
 namespace minim::bench {
 
 void Ceilings::add(Measured& ceiling) {
-  ceiling.seconds = ceiling.best;
   const Body& work = ceiling.body;
+  if (work.flops + work.bytes == 0) return;
+  ceiling.seconds = ceiling.best;
   (work.flops > 0 ? flops : bytes)[ceiling.threads] =
       std::max(work.flops, work.bytes) / ceiling.best;
 }

@@ -11,7 +11,7 @@ namespace minim::bench {
 struct Ceilings {
   std::map<int, double> flops, bytes;  ///< per second
 
-  void add(Measured& ceiling);
+  void add(Measured& ceiling);  ///< what is only a time is none, and stays a median
   /// 0 for what is counted neither as operations nor as bytes, and for the ceilings.
   double share(const Measured& m) const;
 };

@@ -69,7 +69,7 @@ AVX2 leaves a loop out @ core/per_isa.h @ void loop_v3(Args... args) {\n  Loop::
 recompute draws other random numbers @ autograd/checkpoint.cpp @ outer(std::exchange(generator(), g)) @ outer(generator()) @ autograd/checkpoint @ recompute writes*
 the order of a sum depends on the threads @ core/reduce.cpp @ lanes[r % kLanes]; @ lanes[r % (8 + threads())]; @ core/reduce @ 2 and 4 threads*
 the reference optimizer does not clip @ optim/step.cpp @ for (A& x : g) x *= A(factors.clip); @ ; @ optim/step @ the reference optimizer*
-gradients of parts do not add up @ autograd/tape.cpp @ accumulate(leaf.grad, mine) @ leaf.grad = mine @ autograd/tape @ every split*
+gradients of parts do not add up @ autograd/tape.cpp @ accumulate(leaf.grad, addend) @ leaf.grad = addend @ autograd/tape @ every split*
 TABLE
 )
 

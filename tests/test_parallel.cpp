@@ -1,0 +1,109 @@
+// The thread pool: what core/parallel.h promises of chunks, whoever runs them.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "minim/core/parallel.h"
+#include "minim/core/probe.h"
+
+using namespace minim;
+
+namespace {
+
+struct Threads {
+  explicit Threads(int n) { set_threads(n); }
+  ~Threads() { set_threads(before); }
+  int before = threads();
+};
+
+/// How often each of n chunks ran.
+std::vector<int> counts(int64_t n) {
+  std::vector<int> ran(size_t(n), 0);
+  parallel_for(n, 1, [&](int64_t begin, int64_t) { ++ran[size_t(begin)]; });
+  return ran;
+}
+
+}  // namespace
+
+TEST_CASE("each chunk runs once, by one thread or many, in jobs that follow each other") {
+  for (int n : {1, 2, 3, 5}) {
+    Threads many(n);
+    for (int job = 0; job < 2000; ++job) {
+      const int64_t chunks = 1 + job % 37;
+      REQUIRE(counts(chunks) == std::vector<int>(size_t(chunks), 1));
+    }
+  }
+}
+
+TEST_CASE("workers that sleep come to the next job") {
+  Threads two(2);
+  std::atomic<int> inside{0};
+  for (int job = 0; job < 3; ++job) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // longer than they spin
+    inside = 0;
+    parallel_for(2, 1, [&](int64_t, int64_t) {
+      ++inside;
+      while (inside < 2) std::this_thread::yield();  // each chunk waits for the other's thread
+    });
+    CHECK(inside == 2);
+  }
+}
+
+TEST_CASE("an exception in a chunk reaches the caller after the others have run") {
+  Threads three(3);
+  for (int job = 0; job < 200; ++job) {
+    std::atomic<int> ran{0};
+    CHECK_THROWS_AS(parallel_for(16, 1,
+                                 [&](int64_t begin, int64_t) {
+                                   ++ran;
+                                   if (begin % 5 == job % 5) throw std::runtime_error("a chunk");
+                                 }),
+                    std::runtime_error);
+    CHECK(ran == 16);
+    CHECK(counts(8) == std::vector<int>(8, 1));  // and is not told twice
+  }
+}
+
+TEST_CASE("a parallel loop within a chunk runs on its thread, and several callers take turns") {
+  Threads three(3);
+  std::vector<std::thread> callers;
+  std::atomic<int> wrong{0}, elsewhere{0};
+  for (int c = 0; c < 3; ++c)
+    callers.emplace_back([&] {
+      for (int job = 0; job < 300; ++job) {
+        std::vector<int> ran(12, 0);
+        parallel_for(3, 1, [&](int64_t outer, int64_t) {
+          const auto me = std::this_thread::get_id();
+          parallel_for(4, 1, [&](int64_t inner, int64_t) {
+            ++ran[size_t(4 * outer + inner)];
+            if (std::this_thread::get_id() != me) ++elsewhere;
+          });
+        });
+        if (ran != std::vector<int>(12, 1)) ++wrong;
+      }
+    });
+  for (auto& caller : callers) caller.join();
+  CHECK(wrong == 0);
+  CHECK(elsewhere == 0);
+}
+
+TEST_CASE("the caller's probe holds in every chunk and in no later job") {
+  Threads two(2);
+  Probe mine;
+  std::atomic<int> other{0}, inside{0};
+  for (int job = 0; job < 200; ++job) {
+    Probe* const wanted = job % 2 ? &mine : nullptr;
+    ProbeScope scope(wanted);
+    inside = 0;
+    parallel_for(2, 1, [&](int64_t, int64_t) {
+      if (Probe::current() != wanted) ++other;
+      ++inside;
+      while (inside < 2) std::this_thread::yield();
+    });
+  }
+  CHECK(other == 0);
+}
