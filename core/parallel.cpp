@@ -17,7 +17,7 @@ namespace minim {
 namespace {
 
 struct Job {
-  int64_t end;  ///< of its chunks
+  int64_t first;  ///< of its chunks
   detail::ChunkFn fn;
   void* body;
   Probe* probe;
@@ -26,9 +26,9 @@ struct Job {
 
 thread_local bool inside_chunk = false;
 
-/// One word tells a job's number and how many of its chunks nobody has claimed; it and the job are
-/// in one cache line, since each line that goes from one thread to another costs 50 to 400 ns. Who
-/// claims a chunk may read the job: its caller waits until all claimed chunks are reported.
+/// The job and its number are in one cache line, since each line that goes from one thread to
+/// another costs 50 to 400 ns. Who has taken a chunk may read the job: its caller waits until all
+/// that were taken are reported. The caller is thread 0.
 class Pool {
  public:
   Pool() = default;
@@ -37,7 +37,7 @@ class Pool {
   explicit Pool(int n) : Pool() {
     workers_.reserve(size_t(n));
     try {
-      while (size() < n) workers_.emplace_back([this] { serve(); });
+      while (size() < n) workers_.emplace_back([this, me = size()] { serve(me); });
     } catch (const std::system_error& e) {
       fail("only ", size(), " of ", n, " threads could be made (", e.what(),
            "); ask for fewer, or allow the process more memory or threads");
@@ -45,78 +45,72 @@ class Pool {
   }
   ~Pool() {
     stop_ = true;
-    publish(0);
+    wake();
     for (auto& t : workers_) t.join();
   }
   int size() const { return int(workers_.size()) + 1; }
 
-  /// @param chunks below 2^31: those before job.end
+  /// @param chunks below 2^31, from job.first on
   void run(const Job& job, int64_t chunks) {
     std::lock_guard one_job_at_a_time(caller_mutex_);
     job_ = job;
     done_.store(0, std::memory_order_relaxed);
-    publish(chunks);
+    chunks_.deal(chunks, std::min<int64_t>(size(), chunks));
+    wake();
     inside_chunk = true;
-    work();
+    work(0);
     inside_chunk = false;
     while (done_.load(std::memory_order_acquire) != chunks) __builtin_ia32_pause();
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 
  private:
-  static int64_t left(int64_t word) { return word >> 32; }
-  static uint32_t number(int64_t word) { return uint32_t(word); }
-
-  void publish(int64_t chunks) {
-    word_.store(chunks << 32 | number(word_.load(std::memory_order_relaxed) + 1));
-    if (sleepers_.load() == 0)
-      return;  // who is about to sleep sees the word that was stored before
+  void wake() {
+    number_.fetch_add(1);
+    if (sleepers_.load() == 0) return;  // who is about to sleep sees the number
     std::lock_guard lock(mutex_);
     wake_.notify_all();
   }
-  /// How many chunks were left, the claimed one with them; at most 0 where there was none.
-  int64_t claim() {
-    if (left(word_.load(std::memory_order_relaxed)) <= 0) return 0;
-    return left(word_.fetch_sub(int64_t{1} << 32, std::memory_order_acquire));
-  }
-  void work() {
-    int64_t at = claim(), ran = 0;
-    if (at <= 0) return;
+  void work(int64_t me) {
+    int64_t chunk, count, ran = 0;
+    if (!chunks_.take(me, false, chunk, count)) return;
     ProbeScope probes(job_.probe);
     job_.mode.apply();
-    for (; at > 0; at = claim(), ++ran) {
+    do {
       try {
-        job_.fn(job_.body, job_.end - at);
+        job_.fn(job_.body, job_.first + chunk);
       } catch (...) {
         std::lock_guard lock(mutex_);
         if (!error_) error_ = std::current_exception();
       }
-    }
+      ++ran;
+    } while (chunks_.take(me, false, chunk, count));
     done_.fetch_add(ran, std::memory_order_release);
   }
-  void serve() {
+  void serve(int64_t me) {
     inside_chunk = true;
     for (uint32_t seen = 0;;) {
       seen = wait_for_job(seen);
       if (stop_) return;
-      work();
+      work(me);
     }
   }
   uint32_t wait_for_job(uint32_t seen) {
     for (int spin = 0; spin < kSpins; ++spin) {
-      if (uint32_t n = number(word_.load(std::memory_order_acquire)); n != seen) return n;
+      if (uint32_t n = number_.load(std::memory_order_acquire); n != seen) return n;
       __builtin_ia32_pause();
     }
     std::unique_lock lock(mutex_);
     ++sleepers_;
-    wake_.wait(lock, [&] { return number(word_.load()) != seen; });
+    wake_.wait(lock, [&] { return number_.load() != seen; });
     --sleepers_;
-    return number(word_.load());
+    return number_.load();
   }
 
   static constexpr int kSpins = 2000;  // about 50 us: the gap between two kernels of a step
-  alignas(64) std::atomic<int64_t> word_{0};
+  alignas(64) std::atomic<uint32_t> number_{0};
   Job job_{};
+  detail::Shares chunks_;
   alignas(64) std::atomic<int64_t> done_{0};
   alignas(64) std::atomic<int> sleepers_{0};
   std::atomic<bool> stop_{false};
@@ -149,18 +143,38 @@ int threads() {
   return pool()->size();
 }
 
+void detail::Shares::deal(int64_t n, int64_t parts) {
+  const int64_t count = std::min<int64_t>(parts, int64_t(parts_.size()));
+  count_.store(count, std::memory_order_relaxed);
+  for (int64_t p = 0; p < count; ++p)
+    parts_[size_t(p)].left.store(uint64_t(n * (p + 1) / count) << 32 | uint64_t(n * p / count),
+                                 std::memory_order_release);
+}
+
+bool detail::Shares::take(int64_t me, bool half, int64_t& first, int64_t& count) {
+  const int64_t parts = count_.load(std::memory_order_relaxed);
+  for (int64_t k = 0; k < parts; ++k) {
+    std::atomic<uint64_t>& left = parts_[size_t((me + k) % parts)].left;
+    uint64_t was = left.load(std::memory_order_acquire);
+    do {
+      first = int64_t(uint32_t(was)), count = int64_t(was >> 32) - first;
+      if (count > 0) count = half ? (count + 1) / 2 : 1;
+    } while (count > 0 &&
+             !left.compare_exchange_weak(was, was + uint64_t(count), std::memory_order_acquire));
+    if (count > 0) return true;
+  }
+  return false;
+}
+
 void detail::run_chunks(int64_t chunks, ChunkFn fn, void* body) {
   if (inside_chunk || chunks == 1 || threads() == 1) {
     for (int64_t c = 0; c < chunks; ++c) fn(body, c);
     return;
   }
   constexpr int64_t kMost = INT32_MAX;
-  Job job{0, fn, body, Probe::current(), FloatMode::current()};
-  while (job.end < chunks) {
-    const int64_t n = std::min(kMost, chunks - job.end);
-    job.end += n;
-    pool()->run(job, n);
-  }
+  for (int64_t first = 0; first < chunks; first += kMost)
+    pool()->run({first, fn, body, Probe::current(), FloatMode::current()},
+                std::min(kMost, chunks - first));
 }
 
 }  // namespace minim

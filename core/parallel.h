@@ -2,6 +2,8 @@
 // number of threads, so no result can depend on it; threads only decide who runs which chunk.
 #pragma once
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <utility>
 
@@ -12,9 +14,28 @@ void set_threads(int n);
 int threads();
 
 namespace detail {
+
+/// 0 .. n-1, dealt in equal parts. Who takes comes to its own part first, each time from its front:
+/// so a thread meets the same rows in one kernel after the other, and they are still in its cache.
+class Shares {
+ public:
+  /// @param n below 2^31
+  void deal(int64_t n, int64_t parts);
+  /// Some that nobody has taken, of part `me` or, when that is empty, of the next that is not:
+  /// one, or half of what is left of the part. False if there are none.
+  bool take(int64_t me, bool half, int64_t& first, int64_t& count);
+
+ private:
+  struct alignas(64) Part {
+    std::atomic<uint64_t> left;  ///< the first, and in the upper half the end
+  };
+  std::array<Part, 16> parts_;
+  std::atomic<int64_t> count_{0};
+};
+
 using ChunkFn = void (*)(void* body, int64_t chunk);
-/// Runs fn(body, 0) .. fn(body, chunks - 1), each once, in any order, and returns when all are
-/// done. The first exception is rethrown. A call from within a chunk runs on its own thread.
+/// Runs fn(body, 0) .. fn(body, chunks - 1), each once, in any order (Shares), and returns when all
+/// are done. The first exception is rethrown. A call from within a chunk runs on its own thread.
 /// Thread-local probes of the caller hold in every chunk, and so do its rounding and flushing of
 /// denormals (core/denormals.h).
 void run_chunks(int64_t chunks, ChunkFn fn, void* body);

@@ -1,10 +1,12 @@
 // The thread pool: what core/parallel.h promises of chunks, whoever runs them.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "minim/core/parallel.h"
@@ -106,4 +108,25 @@ TEST_CASE("the caller's probe holds in every chunk and in no later job") {
     });
   }
   CHECK(other == 0);
+}
+
+TEST_CASE("shares are dealt once each, the own part first") {
+  for (const int64_t n : {1, 5, 64})
+    for (const int64_t parts : {1, 3, 16, 40})
+      for (const bool half : {false, true}) {
+        const int64_t dealt = std::min<int64_t>(parts, 16);
+        detail::Shares shares;
+        shares.deal(n, parts);
+        std::vector<int> taken(static_cast<size_t>(n));
+        const int64_t me = dealt - 1, own = n * me / dealt;
+        int64_t first, count, most = 0;
+        bool began = false;
+        while (shares.take(me, half, first, count)) {
+          if (!std::exchange(began, true)) CHECK(first == own);
+          most = std::max(most, count);
+          for (int64_t i = first; i < first + count; ++i) ++taken.at(size_t(i));
+        }
+        CHECK(std::ranges::count(taken, 1) == n);
+        CHECK(most == (half ? (n - own + 1) / 2 : 1));
+      }
 }

@@ -216,15 +216,11 @@ class Product {
       parallel_for(across, 1, [&](int64_t first, int64_t end) {
         for (int64_t u = first; u < end; ++u) pack_b(common, u);
       });
-    std::atomic<int64_t> next = 0;
-    parallel_for(workers, 1, [&](int64_t, int64_t) {
-      int64_t first = next, count;
-      auto take = [&] {
-        do count = workers == 1 ? tasks : ceil_div(tasks - first, 4 * workers);
-        while (first < tasks && !next.compare_exchange_weak(first, first + count));
-        return first < tasks;
-      };
-      if (!take()) return;
+    Shares shares;
+    shares.deal(tasks, workers);
+    parallel_for(workers, 1, [&](int64_t me, int64_t) {
+      int64_t first, count;
+      if (!shares.take(me, workers > 1, first, count)) return;
       Columns alone(together ? 0 : size_t(elements(g_.k) * block_cols_), block, width);
       const Scratch<Element> rows(size_t(kRowBlock * (elements(depth_) + kPad)));
       const int64_t sums_wide = depth_ < g_.k ? round_up(block_cols_, kStrip) : kStrip;
@@ -237,7 +233,7 @@ class Product {
           task({i, std::min(height, g_.m - i), block.j + j, cols}, together ? common : alone,
                rows.data(), sums.data());
         }
-      while (first = next, take());
+      while (shares.take(me, workers > 1, first, count));
     });
   }
 
