@@ -25,7 +25,7 @@ constexpr int64_t kPad = 16;               // between rows, lest all of a tile l
 constexpr int64_t kMaxWidth = 32;          // of a panel, over all ISAs
 constexpr double kWorthAThread = 1 << 20;  // operations below which another thread is not asked
 constexpr int64_t kPackedAlone =
-    1 << 16;  // elements of b up to which it costs less to pack them than to fetch them from a core
+    1 << 17;  // elements of b up to which it costs less to pack them than to fetch them from a core
 constexpr int64_t kEnoughTasks = 8;
 constexpr double kPackingRows = 10;  // packing a row of b takes as long as this many rows of c
 
@@ -204,8 +204,8 @@ class Product {
     if (few()) width /= 2;
     while (few() && height > kRowBlock / 4) height /= 2;
     width = round_up(ceil_div(block.cols, ceil_div(block.cols, width)), way_.cols());
-    height = round_up(ceil_div(g_.m, ceil_div(g_.m, height)), way_.rows());
-    const int64_t down = ceil_div(g_.m, height);
+    const int64_t down = ceil_div(g_.m, height), tiles = ceil_div(g_.m, way_.rows());
+    auto row = [&](int64_t t) { return std::min(g_.m, t * tiles / down * way_.rows()); };
     const int64_t across = ceil_div(block.cols, width), tasks = down * across;
     const double work = 2.0 * (double(g_.m) + kPackingRows) * double(block.cols) * double(g_.k);
     const int64_t workers =
@@ -227,11 +227,11 @@ class Product {
       const Scratch<A> sums(apart_ ? size_t(kRowBlock * sums_wide) : 0);
       do
         for (int64_t t = first, run; t < first + count; t += run) {
-          const int64_t i = t / across * height, u = t % across;
+          const int64_t i = row(t / across), rows_here = row(t / across + 1) - i, u = t % across;
           run = std::min(first + count - t, across - u);
           const int64_t j = u * width, cols = std::min(run * width, block.cols - j);
-          task({i, std::min(height, g_.m - i), block.j + j, cols}, together ? common : alone,
-               rows.data(), sums.data());
+          task({i, rows_here, block.j + j, cols}, together ? common : alone, rows.data(),
+               sums.data());
         }
       while (shares.take(me, workers > 1, first, count));
     });
