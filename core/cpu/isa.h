@@ -34,9 +34,9 @@ struct GemmKernels {
   /// c = a b, m x n; every element of c is one chain of (fused, where there is fma) multiply-adds
   /// in order of k.
   void (*multiply)(int64_t m, int64_t n, int64_t k, const A* a, const A* b, const Stored<A>& to);
-  /// The same with a as it is, its rows along k and a_row apart.
-  void (*multiply_rows)(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_row, const A* b,
-                        const Stored<A>& to);
+  /// The same with a as it is: a[i * a_row + k * a_k].
+  void (*multiply_rows)(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_row, int64_t a_k,
+                        const A* b, const Stored<A>& to);
   /// The same with both as they are: a[i * a_row + k * a_k], b[k * b_row + j]. n is a multiple of
   /// cols.
   void (*multiply_unpacked)(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_row, int64_t a_k,

@@ -197,9 +197,9 @@ void pack(const Stored* from, int64_t stride, int64_t k_stride, int64_t n, int64
 }
 
 template <class A>
-void multiply_rows(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_row, const A* b,
-                   const Stored<A>& to) {
-  multiply_by<A, MultiplyAdd>(RowSteps<A>{a_row}, a_row, m, n, k, a, b, to);
+void multiply_rows(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_row, int64_t a_k,
+                   const A* b, const Stored<A>& to) {
+  multiply_by<A, MultiplyAdd>(RowSteps<A>{a_row, a_k}, a_row, m, n, k, a, b, to);
 }
 
 /// The steps of operands that lie in memory row by row.

@@ -15,14 +15,15 @@
 
 namespace minim::detail {
 
-constexpr int64_t kRowBlock = 96;          // rows of a task: a multiple of every ISA's tile
-constexpr int64_t kDepth = 1024;           // of k in one pass; 96 of such rows stay in L2
-constexpr int64_t kColBlock = 1024;        // columns of b packed at a time, at most
-constexpr int64_t kStrip = 256;            // columns of a task at a time
-constexpr int64_t kPackedB = 1 << 20;      // elements of b packed at a time, about
-constexpr int64_t kRun = 128;              // elements loaded at a time
-constexpr int64_t kPad = 16;               // between rows, lest all of a tile lie in one set of L1
-constexpr int64_t kMaxWidth = 32;          // of a panel, over all ISAs
+constexpr int64_t kRowBlock = 96;      // rows of a task: a multiple of every ISA's tile
+constexpr int64_t kDepth = 1024;       // of k in one pass; 96 of such rows stay in L2
+constexpr int64_t kColBlock = 1024;    // columns of b packed at a time, at most
+constexpr int64_t kStrip = 256;        // columns of a task at a time
+constexpr int64_t kPackedB = 1 << 20;  // elements of b packed at a time, about
+constexpr int64_t kRun = 128;          // elements loaded at a time
+constexpr int64_t kNear = 1280;        // rows of a matrix farther apart miss the TLB at each step
+constexpr int64_t kPad = 16;           // between rows, lest all of a tile lie in one set of L1
+constexpr int64_t kMaxWidth = 32;      // of a panel, over all ISAs
 constexpr double kWorthAThread = 1 << 20;  // operations below which another thread is not asked
 constexpr int64_t kPackedAlone =
     1 << 17;  // elements of b up to which it costs less to pack them than to fetch them from a core
@@ -58,7 +59,7 @@ template <class Element>
 struct Left {
   const Element* rows;
   bool packed;
-  int64_t stride;
+  int64_t stride, k_stride;
   uint32_t least;  ///< the smallest magnitude, as PairKernels::pack tells it
 };
 
@@ -94,19 +95,21 @@ struct Wide {
     return kNoneIsSmall;
   }
 
-  /// Of rows along k, numbers of A stay where they are and others are converted, row by row.
+  /// Numbers of A stay where they are; others are packed, or of rows along k converted row by row.
   Left<A> left(const Lines& a, int64_t first, int64_t n, int64_t k0, int64_t depth, A* room) const {
-    if (a.k_stride != 1) return {room, true, 0, pack(a, first, n, k0, depth, kernels.rows, room)};
+    if (a.dtype == dtype_for<A>() && a.dense() && a.k_stride <= kNear)
+      return {static_cast<const A*>(a.at(first, k0)), false, a.stride, a.k_stride, kNoneIsSmall};
+    if (a.k_stride != 1)
+      return {room, true, 0, 0, pack(a, first, n, k0, depth, kernels.rows, room)};
     const int64_t stride = depth + kPad;
-    for (int64_t i = 0; a.dtype != dtype_for<A>() && i < n; ++i)
+    for (int64_t i = 0; i < n; ++i)
       load_run(a.at(first + i, k0), a.dtype, 1, depth, room + i * stride);
-    if (a.dtype != dtype_for<A>()) return {room, false, stride, kNoneIsSmall};
-    return {static_cast<const A*>(a.at(first, k0)), false, a.stride, kNoneIsSmall};
+    return {room, false, stride, 1, kNoneIsSmall};
   }
   void multiply(int64_t m, int64_t n, int64_t k, const Left<A>& a, const A* b, const Stored<A>& to,
                 bool /*small*/) const {
     a.packed ? kernels.multiply(m, n, k, a.rows, b, to)
-             : kernels.multiply_rows(m, n, k, a.rows, a.stride, b, to);
+             : kernels.multiply_rows(m, n, k, a.rows, a.stride, a.k_stride, b, to);
   }
 
  private:
@@ -142,7 +145,7 @@ struct Paired {
   }
   Left<uint32_t> left(const Lines& a, int64_t first, int64_t n, int64_t k0, int64_t depth,
                       uint32_t* room) const {
-    return {room, true, 0, pack(a, first, n, k0, depth, rows(), room)};
+    return {room, true, 0, 0, pack(a, first, n, k0, depth, rows(), room)};
   }
   void multiply(int64_t m, int64_t n, int64_t k, const Left<uint32_t>& a, const uint32_t* b,
                 const Stored<float>& to, bool small) const {
@@ -211,6 +214,7 @@ class Product {
     const int64_t workers =
         int64_t(std::clamp(work / kWorthAThread, 1.0, double(std::min<int64_t>(threads(), tasks))));
     const bool together = down > 1 && g_.k * block.cols > kPackedAlone;
+    const bool by_columns = together && g_.m < block.cols;  // a thread uses what it has packed
     Columns common(together ? size_t(elements(g_.k) * block_cols_) : 0, block, width);
     if (together)
       parallel_for(across, 1, [&](int64_t first, int64_t end) {
@@ -227,10 +231,11 @@ class Product {
       const Scratch<A> sums(apart_ ? size_t(kRowBlock * sums_wide) : 0);
       do
         for (int64_t t = first, run; t < first + count; t += run) {
-          const int64_t i = row(t / across), rows_here = row(t / across + 1) - i, u = t % across;
-          run = std::min(first + count - t, across - u);
-          const int64_t j = u * width, cols = std::min(run * width, block.cols - j);
-          task({i, rows_here, block.j + j, cols}, together ? common : alone, rows.data(),
+          const int64_t r = by_columns ? t % down : t / across;
+          const int64_t u = by_columns ? t / down : t % across;
+          run = by_columns ? 1 : std::min(first + count - t, across - u);
+          const int64_t i = row(r), j = u * width, cols = std::min(run * width, block.cols - j);
+          task({i, row(r + 1) - i, block.j + j, cols}, together ? common : alone, rows.data(),
                sums.data());
         }
       while (shares.take(me, workers > 1, first, count));

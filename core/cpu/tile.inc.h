@@ -69,8 +69,8 @@ struct PanelSteps {
 };
 template <class A>
 struct RowSteps {
-  int64_t a_row;
-  static constexpr int64_t a_k = 1, b_k = kTileCols<A>;
+  int64_t a_row, a_k;
+  static constexpr int64_t b_k = kTileCols<A>;
 };
 
 /// n sums of a row, as they are or rounded. @param at where in c
