@@ -233,24 +233,19 @@ void Conv2d::forward(OpArgs& args) {
   });
 }
 
-void Conv2d::backward(OpArgs& args) {
-  compute_in(args.dtype) == Compute::f64 ? backward_in<double>(args) : backward_in<float>(args);
-}
+void Conv2d::backward(OpArgs& args) { run_floating(args, backward_in<float>, backward_in<double>); }
 
 std::vector<Example> Conv2d::examples() {
-  std::vector<Example> list;
-  const Shape none{-1};
-  auto add = [&](const Shape& x, const Shape& weight, const Shape& bias, Attrs attrs) {
-    list.push_back({{x, weight, bias}, minim::Attrs(attrs), 0});
-  };
-  add({2, 2, 4, 5}, {3, 2, 3, 3}, {3}, {.padding = 1});
-  add({1, 2, 5, 4}, {2, 2, 2, 3}, none, {.stride = {2, 1}});
-  add({1, 4, 3, 4}, {4, 2, 2, 2}, {4}, {.stride = 2, .padding = 1, .groups = 2});
-  add({2, 3, 3, 3}, {3, 1, 2, 2}, none, {.padding = {1, 0}, .dilation = {1, 2}, .groups = 3});
-  add({2, 3, 2, 2}, {2, 3, 1, 1}, {2}, {});
-  add({1, 1, 3, 3}, {1, 1, 3, 3}, {1}, {});
-  add({0, 2, 3, 3}, {2, 2, 2, 2}, {2}, {});  // no image
-  return list;
+  Examples<Attrs> all;
+  all.add({{2, 2, 4, 5}, {3, 2, 3, 3}, {3}}, {.padding = 1});
+  all.add({{1, 2, 5, 4}, {2, 2, 2, 3}, all.none}, {.stride = {2, 1}});
+  all.add({{1, 4, 3, 4}, {4, 2, 2, 2}, {4}}, {.stride = 2, .padding = 1, .groups = 2});
+  all.add({{2, 3, 3, 3}, {3, 1, 2, 2}, all.none},
+          {.padding = {1, 0}, .dilation = {1, 2}, .groups = 3});
+  all.add({{2, 3, 2, 2}, {2, 3, 1, 1}, {2}});
+  all.add({{1, 1, 3, 3}, {1, 1, 3, 3}, {1}});
+  all.add({{0, 2, 3, 3}, {2, 2, 2, 2}, {2}});  // no image
+  return all;
 }
 
 }  // namespace minim::op

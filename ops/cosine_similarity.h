@@ -56,16 +56,13 @@ struct CosineSimilarity {
     }
   }
   static std::vector<Example> examples() {
-    std::vector<Example> list;
-    auto add = [&](const Shape& x, const Attrs& attrs) {
-      list.push_back({{x, x}, minim::Attrs(attrs), 0});
-    };
-    add({3, 5}, {});
-    add({37}, {.dim = 0});
-    add({2, 3, 4}, {.dim = -1});
-    add({2, 3, 4}, {.dim = 0, .eps = 3});  // some vectors are shorter than eps
-    add({0, 3}, {});
-    return list;
+    Examples<Attrs> all;
+    all.add({{3, 5}, {3, 5}});
+    all.add({{37}, {37}}, {.dim = 0});
+    all.add({{2, 3, 4}, {2, 3, 4}}, {.dim = -1});
+    all.add({{2, 3, 4}, {2, 3, 4}}, {.dim = 0, .eps = 3});  // some vectors are shorter than eps
+    all.add({{0, 3}, {0, 3}});
+    return all;
   }
 };
 

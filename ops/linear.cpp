@@ -60,19 +60,15 @@ void Linear::backward(OpArgs& args) {
 }
 
 std::vector<Example> Linear::examples() {
-  std::vector<Example> list;
-  const Shape none{-1};
-  auto add = [&](const Shape& x, const Shape& weight, const Shape& bias) {
-    list.push_back({{x, weight, bias}, {}, 0});
-  };
-  add({3, 4}, {5, 4}, {5});
-  add({3, 4}, {5, 4}, none);
-  add({4}, {5, 4}, {5});  // a single position
-  add({2, 3, 4}, {5, 4}, {5});
-  add({2, 3, 4}, {1, 4}, none);
-  add({0, 4}, {5, 4}, {5});  // no position
-  add({3, 0}, {2, 0}, {2});  // no feature: the bias alone
-  return list;
+  Examples<> all;
+  all.add({{3, 4}, {5, 4}, {5}});
+  all.add({{3, 4}, {5, 4}, all.none});
+  all.add({{4}, {5, 4}, {5}});  // a single position
+  all.add({{2, 3, 4}, {5, 4}, {5}});
+  all.add({{2, 3, 4}, {1, 4}, all.none});
+  all.add({{0, 4}, {5, 4}, {5}});  // no position
+  all.add({{3, 0}, {2, 0}, {2}});  // no feature: the bias alone
+  return all;
 }
 
 }  // namespace minim::op

@@ -4,13 +4,7 @@
 
 namespace minim::op {
 
-struct LogSoftmax {
-  static constexpr std::array operands{Operand{"x"}};
-  static constexpr std::array outputs{Along::row};
-  static constexpr Saves saves{.outputs = 0b1};
-  struct Attrs {
-    Index dim = -1;
-  };
+struct LogSoftmax : Softmax {
   static uint32_t axes(const Attrs& attrs, int rank) {
     return rank == 0 ? 0 : uint32_t{1} << normalize_axis(attrs.dim, rank, "log_softmax");
   }
@@ -42,7 +36,6 @@ struct LogSoftmax {
     const A total = lane.template sum<A>([=](Index j) { return from[j]; });
     lane.each([=](Index j) { to[j] = from[j] - math::exp(result[j]) * total; });
   }
-  static std::vector<Example> examples() { return Softmax::row_examples<LogSoftmax>(); }
 };
 
 }  // namespace minim::op

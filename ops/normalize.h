@@ -41,19 +41,16 @@ struct Normalize {
     });
   }
   static std::vector<Example> examples() {
-    std::vector<Example> list;
-    auto add = [&](const Shape& x, const Attrs& attrs) {
-      list.push_back({{x}, minim::Attrs(attrs), 0});
-    };
+    Examples<Attrs> all;
     for (double p : {2.0, 1.0, 3.0, std::numeric_limits<double>::infinity()}) {
-      add({3, 5}, {.p = p});
-      add({2, 3, 4}, {.p = p, .dim = 0});
+      all.add({{3, 5}}, {.p = p});
+      all.add({{2, 3, 4}}, {.p = p, .dim = 0});
     }
-    add({37}, {.dim = 0});
-    add({2, 3, 4}, {.dim = -1, .eps = 2.5});  // some rows are shorter than eps
-    add({2, 3}, {.eps = 100});
-    add({0, 3}, {});
-    return list;
+    all.add({{37}}, {.dim = 0});
+    all.add({{2, 3, 4}}, {.dim = -1, .eps = 2.5});  // some rows are shorter than eps
+    all.add({{2, 3}}, {.eps = 100});
+    all.add({{0, 3}});
+    return all;
   }
 };
 

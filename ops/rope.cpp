@@ -67,14 +67,13 @@ void Rope::forward(OpArgs& args) { turn_in(args, args.in[0], args.out[0], 1); }
 void Rope::backward(OpArgs& args) { turn_in(args, args.grad_out[0], args.grad_in[0], -1); }
 
 std::vector<Example> Rope::examples() {
-  std::vector<Example> list;
-  auto add = [&](const Shape& x, Attrs attrs) { list.push_back({{x}, minim::Attrs(attrs), 0}); };
-  add({3, 4}, {});
-  add({1, 2}, {.theta = 10000, .offset = 5});
-  add({2, 3, 5, 6}, {.theta = 500000, .offset = 100});
-  add({2, 0, 4}, {});
-  add({3, 0}, {});
-  return list;
+  Examples<Attrs> all;
+  all.add({{3, 4}});
+  all.add({{1, 2}}, {.theta = 10000, .offset = 5});
+  all.add({{2, 3, 5, 6}}, {.theta = 500000, .offset = 100});
+  all.add({{2, 0, 4}});
+  all.add({{3, 0}});
+  return all;
 }
 
 }  // namespace minim::op

@@ -59,18 +59,17 @@ void row_shapes(OpArgs& args) {
 template <class Op>
 std::vector<Example> examples() {
   if constexpr (requires { Op::examples(); }) return Op::examples();
-  Example one{{}, Attrs(attrs_t<Op>{}), 0};
-  std::vector<Example> list;
-  for (const Shape& shape : {Shape{}, Shape{0}, Shape{1}, Shape{37}, Shape{3, 5}, Shape{2, 3, 4}}) {
-    one.shapes.assign(operands<Op>().size(), shape);
-    list.push_back(one);
+  std::vector<attrs_t<Op>> variants(1);
+  if constexpr (requires { Op::variants(); }) variants = Op::variants();
+  constexpr size_t n = operands<Op>().size();
+  Examples<attrs_t<Op>> all;
+  for (const auto& attrs : variants) {
+    for (const Shape& x : {Shape{}, Shape{0}, Shape{1}, Shape{37}, Shape{3, 5}, Shape{2, 3, 4}})
+      all.add(std::vector(n, x), attrs);
+    std::vector<Shape> broadcast(n, Shape{3, 1});  // in either direction
+    if (n > 1) broadcast[1] = {2, 1, 4}, all.add(broadcast, attrs);
   }
-  if (operands<Op>().size() > 1) {  // broadcasting, in either direction
-    one.shapes.assign(operands<Op>().size(), Shape{3, 1});
-    one.shapes[1] = Shape{2, 1, 4};
-    list.push_back(one);
-  }
-  return list;
+  return all;
 }
 
 }  // namespace row_defaults

@@ -38,20 +38,11 @@ struct Softmax {
   /// Every kind of row, along every axis. For ops whose attribute is `dim`.
   template <class Op>
   static std::vector<Example> row_examples() {
-    std::vector<Example> list;
-    auto add = [&](Shape shape, Index dim) {
-      list.push_back({{shape}, minim::Attrs(typename Op::Attrs{dim}), 0});
-    };
-    add({}, -1);
-    add({1}, 0);
-    add({0}, 0);
-    add({37}, -1);
-    add({3, 5}, 0);
-    add({2, 3, 4}, 1);
-    add({2, 3, 4}, -1);
-    add({2, 1}, 1);
-    add({0, 3}, -1);
-    return list;
+    Examples<typename Op::Attrs> all;
+    for (const Shape& x : {Shape{}, Shape{37}, Shape{2, 3, 4}, Shape{0, 3}}) all.add({x}, {-1});
+    for (const Shape& x : {Shape{1}, Shape{0}, Shape{3, 5}}) all.add({x}, {0});
+    for (const Shape& x : {Shape{2, 3, 4}, Shape{2, 1}}) all.add({x}, {1});
+    return all;
   }
 };
 

@@ -45,10 +45,9 @@ struct Var {
     lane.each([=](Index j) { to[j] = slope * (row[j] - m); });
   }
   static std::vector<Example> examples() {
-    std::vector<Example> list = reduce_examples<Var>(false);
-    for (const Example& e : reduce_examples<Var>(false, {.correction = 0})) list.push_back(e);
-    add_single<Var>(list, {.correction = 0});
-    return list;
+    std::vector<Example> all = reduce_examples<Var>(false, {}, false);
+    for (const Example& e : reduce_examples<Var>(false, {.correction = 0})) all.push_back(e);
+    return all;
   }
 };
 
