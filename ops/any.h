@@ -19,8 +19,7 @@ struct Finds {
   MINIM_HD static void forward(Lane lane, const Attrs&, const A* const* x, A* const* y) {
     const A *row = x[0],
             found = lane.template sum<A>([=](Index j) { return A((row[j] == A(0)) == kZero); });
-    A* to = y[0];
-    lane.once([=] { to[0] = A((found > A(0)) != kZero); });
+    lane.once([=] { y[0][0] = A((found > A(0)) != kZero); });
   }
   static std::vector<Example> examples() { return reduce_examples<Finds>(true); }
 };

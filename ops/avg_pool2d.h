@@ -7,7 +7,6 @@
 namespace minim::op {
 
 struct AvgPool2d : PoolOf<AvgPool2d> {
-  static constexpr Saves saves{};
   struct Attrs {
     Pair kernel_size = 2;
     Pair stride = 0;  ///< 0: kernel_size

@@ -36,8 +36,7 @@ struct CosineSimilarity {
   MINIM_HD static void forward(Lane lane, const Attrs& attrs, const A* const* x, A* const* y) {
     const A c = cosine(lane, x[0], divisor(attrs, Norm::value(lane, 2, x[0])), x[1],
                        divisor(attrs, Norm::value(lane, 2, x[1])));
-    A* to = y[0];
-    lane.once([=] { to[0] = c; });
+    lane.once([=] { y[0][0] = c; });
   }
   template <class A, class Lane>
   MINIM_HD static void vjp(Lane lane, const Attrs& attrs, const A* const* x, const A* const*,

@@ -42,8 +42,7 @@ struct Extreme {
   template <class A, class Lane>
   MINIM_HD static void forward(Lane lane, const Attrs&, const A* const* x, A* const* y) {
     const A best = top(lane, x[0]);
-    A* to = y[0];
-    lane.once([=] { to[0] = best; });
+    lane.once([=] { y[0][0] = best; });
   }
   template <class A, class Lane>
   MINIM_HD static void vjp(Lane lane, const Attrs&, const A* const* x, const A* const*,

@@ -27,8 +27,7 @@ struct LogSumExp {
   template <class A, class Lane>
   MINIM_HD static void forward(Lane lane, const Attrs&, const A* const* x, A* const* y) {
     const A v = value(lane, x[0]);
-    A *result = y[0], *kept = y[1];
-    lane.once([=] { result[0] = kept[0] = v; });
+    lane.once([=] { y[0][0] = y[1][0] = v; });
   }
   template <class A, class Lane>
   MINIM_HD static void vjp(Lane lane, const Attrs&, const A* const* x, const A* const* y,

@@ -69,8 +69,7 @@ struct Norm {
   template <class A, class Lane>
   MINIM_HD static void forward(Lane lane, const Attrs& attrs, const A* const* x, A* const* y) {
     const A norm = value(lane, attrs.p, x[0]);
-    A* to = y[0];
-    lane.once([=] { to[0] = norm; });
+    lane.once([=] { y[0][0] = norm; });
   }
   template <class A, class Lane>
   MINIM_HD static void vjp(Lane lane, const Attrs& attrs, const A* const* x, const A* const*,

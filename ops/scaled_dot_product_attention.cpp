@@ -10,16 +10,6 @@ namespace {
 
 using Attention = ScaledDotProductAttention;
 
-void product(Index m, Index n, Index k, double alpha, const MatrixRef& a, const MatrixRef& b,
-             void* c, DType c_dtype, bool add = false) {
-  GemmArgs g;
-  g.m = m, g.n = n, g.k = k;
-  g.a = a, g.b = b;
-  g.c = c, g.c_dtype = c_dtype, g.c_row_stride = n;
-  g.alpha = alpha, g.accumulate = add;
-  gemm(g);
-}
-
 /// Whether none of the rows has an infinity or NaN, by the bits: those have every bit of the
 /// exponent.
 template <class U, U exponent>

@@ -10,8 +10,7 @@ struct Std : Var {
   template <class A, class Lane>
   MINIM_HD static void forward(Lane lane, const Attrs& attrs, const A* const* x, A* const* y) {
     const A s = math::sqrt(value(lane, attrs, x[0], mean(lane, x[0])));
-    A* to = y[0];
-    lane.once([=] { to[0] = s; });
+    lane.once([=] { y[0][0] = s; });
   }
   template <class A, class Lane>
   MINIM_HD static void vjp(Lane lane, const Attrs& attrs, const A* const* x, const A* const*,
