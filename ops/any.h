@@ -16,7 +16,7 @@ struct Finds {
     return axis_mask(attrs.axes, rank, kZero ? "all" : "any");
   }
   template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs&, const A* const* x, A* const* y) {
+  MINIM_HD static void forward(Lane lane, const Attrs&, In<A> x, Out<A> y) {
     const A *row = x[0],
             found = lane.template sum<A>([=](Index j) { return A((row[j] == A(0)) == kZero); });
     lane.once([=] { y[0][0] = A((found > A(0)) != kZero); });

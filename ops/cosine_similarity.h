@@ -33,14 +33,13 @@ struct CosineSimilarity {
     return lane.template sum<A>([=](Index j) { return x[j] / by_x * (y[j] / by_y); });
   }
   template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs& attrs, const A* const* x, A* const* y) {
+  MINIM_HD static void forward(Lane lane, const Attrs& attrs, In<A> x, Out<A> y) {
     const A c = cosine(lane, x[0], divisor(attrs, Norm::value(lane, 2, x[0])), x[1],
                        divisor(attrs, Norm::value(lane, 2, x[1])));
     lane.once([=] { y[0][0] = c; });
   }
   template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs& attrs, const A* const* x, const A* const*,
-                           const A* const* g, A* const* d) {
+  MINIM_HD static void vjp(Lane lane, const Attrs& attrs, In<A> x, In<A>, In<A> g, Out<A> d) {
     const A norm[2] = {Norm::value(lane, 2, x[0]), Norm::value(lane, 2, x[1])};
     const A by[2] = {divisor(attrs, norm[0]), divisor(attrs, norm[1])};
     const A c = cosine(lane, x[0], by[0], x[1], by[1]);

@@ -15,7 +15,7 @@ struct LogSoftmax : Softmax {
     return top == -std::numeric_limits<A>::infinity() ? A(0) : top;
   }
   template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs&, const A* const* x, A* const* y) {
+  MINIM_HD static void forward(Lane lane, const Attrs&, In<A> x, Out<A> y) {
     if (lane.n == 0) return;
     const A* row = x[0];
     A* to = y[0];
@@ -25,8 +25,7 @@ struct LogSoftmax : Softmax {
     lane.each([=](Index j) { to[j] = (row[j] - top) - rest; });
   }
   template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs&, const A* const*, const A* const* y,
-                           const A* const* g, A* const* d) {
+  MINIM_HD static void vjp(Lane lane, const Attrs&, In<A>, In<A> y, In<A> g, Out<A> d) {
     if (lane.n == 0) return;
     const A *result = y[0], *from = g[0];
     A* to = d[0];

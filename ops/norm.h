@@ -67,13 +67,12 @@ struct Norm {
     f(by([=](A share) { return math::pow(share, A(p - 1)); }));
   }
   template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs& attrs, const A* const* x, A* const* y) {
+  MINIM_HD static void forward(Lane lane, const Attrs& attrs, In<A> x, Out<A> y) {
     const A norm = value(lane, attrs.p, x[0]);
     lane.once([=] { y[0][0] = norm; });
   }
   template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs& attrs, const A* const* x, const A* const*,
-                           const A* const* g, A* const* d) {
+  MINIM_HD static void vjp(Lane lane, const Attrs& attrs, In<A> x, In<A>, In<A> g, Out<A> d) {
     const A from = g[0][0];
     A* to = d[0];
     if (lane.n == 0 || largest(lane, x[0]) == A(0))

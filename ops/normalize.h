@@ -22,15 +22,14 @@ struct Normalize {
   static void check(OpArgs& args) { Norm::check_order(args.attrs.as<Attrs>().p, "normalize"); }
 
   template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs& attrs, const A* const* x, A* const* y) {
+  MINIM_HD static void forward(Lane lane, const Attrs& attrs, In<A> x, Out<A> y) {
     const A *row = x[0], norm = Norm::value(lane, attrs.p, row);
     const A by = norm < A(attrs.eps) ? A(attrs.eps) : norm;
     A* to = y[0];
     lane.each([=](Index j) { to[j] = row[j] / by; });
   }
   template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs& attrs, const A* const* x, const A* const*,
-                           const A* const* g, A* const* d) {
+  MINIM_HD static void vjp(Lane lane, const Attrs& attrs, In<A> x, In<A>, In<A> g, Out<A> d) {
     const A *row = x[0], *from = g[0], norm = Norm::value(lane, attrs.p, row), eps = A(attrs.eps);
     A* to = d[0];
     if (norm == A(0)) return lane.each([=](Index j) { to[j] = A(0); });

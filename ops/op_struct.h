@@ -30,6 +30,12 @@ struct Saves {
   uint32_t inputs = 0, outputs = 0;
 };
 
+/// What a rowwise op reads and writes: an array of A for each operand or output (core/rowwise.h).
+template <class A>
+using In = const A* const*;
+template <class A>
+using Out = A* const*;
+
 /// One call that the generated tests make.
 struct Example {
   std::vector<Shape> shapes;  ///< per operand; a missing optional operand has the shape {-1}

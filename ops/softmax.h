@@ -16,7 +16,7 @@ struct Softmax {
     return rank == 0 ? 0 : uint32_t{1} << normalize_axis(attrs.dim, rank, "softmax");
   }
   template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs&, const A* const* x, A* const* y) {
+  MINIM_HD static void forward(Lane lane, const Attrs&, In<A> x, Out<A> y) {
     if (lane.n == 0) return;
     const A* row = x[0];
     A* to = y[0];
@@ -27,8 +27,7 @@ struct Softmax {
     lane.each([=](Index j) { to[j] = math::exp(row[j] - top) / sum; });
   }
   template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs&, const A* const*, const A* const* y,
-                           const A* const* g, A* const* d) {
+  MINIM_HD static void vjp(Lane lane, const Attrs&, In<A>, In<A> y, In<A> g, Out<A> d) {
     const A *result = y[0], *from = g[0];
     A* to = d[0];
     const A dot = lane.template sum<A>([=](Index j) { return from[j] * result[j]; });
