@@ -7,13 +7,8 @@ namespace {
 
 ChannelNorm norm_of(OpArgs& args) {
   const Shape& x = args.in[0].shape;
-  return {args,
-          x[1],
-          x[0],
-          false,
-          args.attrs.as<BatchNorm::Attrs>().eps,
-          3,
-          args.in[1].defined ? 1 : -1};
+  const double eps = args.attrs.as<BatchNorm::Attrs>().eps;
+  return {args, x[1], x[0], false, eps, 3, args.in[1].defined ? 1 : -1};
 }
 
 }  // namespace
