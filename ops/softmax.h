@@ -38,8 +38,8 @@ struct Softmax {
   template <class Op>
   static std::vector<Example> row_examples() {
     Examples<typename Op::Attrs> all;
-    for (const Shape& x : {Shape{}, Shape{37}, Shape{2, 3, 4}, Shape{0, 3}}) all.add({x}, {-1});
     for (const Shape& x : {Shape{1}, Shape{0}, Shape{3, 5}}) all.add({x}, {0});
+    for (const Shape& x : {Shape{}, Shape{37}, Shape{2, 3, 4}, Shape{0, 3}}) all.add({x}, {-1});
     for (const Shape& x : {Shape{2, 3, 4}, Shape{2, 1}}) all.add({x}, {1});
     return all;
   }
