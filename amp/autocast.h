@@ -6,7 +6,6 @@
 #include <initializer_list>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 
 #include "minim/core/tensor.h"
 #include "minim/ops/op.h"

@@ -72,11 +72,6 @@ Tensor GradScaler::scale(const Tensor& loss) {
   return scaled;
 }
 
-void GradScaler::take_bad(Finite kind, const std::string& name) {
-  kind_ = kind;
-  first_bad_ = name;
-}
-
 void GradScaler::unscale(Stepper& optimizer) {
   if (!config_.enabled) return;
   Stage& stage = stages_[&optimizer];
@@ -88,8 +83,7 @@ void GradScaler::unscale(Stepper& optimizer) {
   std::vector<Tensor> params = optimizer.parameters();
   check_scale(params, state_.scale, "GradScaler::unscale");
   FirstBad bad = multiply(dense_gradients(params), inverse_of(state_.scale));
-  stage.bad = bad.kind;
-  if (bad.kind != Finite::yes) stage.first_bad = label(params[bad.index], bad.index);
+  if (bad.kind != Finite::yes) stage.bad = {bad.kind, label(params[bad.index], bad.index)};
   for (const Tensor& p : params)
     if (p.grad().defined()) {
       autograd_of(p).scale = 1;
@@ -104,18 +98,16 @@ StepResult GradScaler::step(Stepper& optimizer, double clip, std::optional<doubl
   StepRequest request{
       .scale = stage.unscaled_by ? 1 : state_.scale, .clip = clip, .max_norm = max_norm};
   request.agree = [&](bool found) {
-    found |= stage.bad != Finite::yes;
+    found |= stage.bad.kind != Finite::yes;
     return agree_ ? agree_(found) : found;
   };
   StepResult result = optimizer.step(request);
-  if (stage.bad != Finite::yes) {  // seen before clipping
-    result.kind = stage.bad;
-    result.first_bad = stage.first_bad;
-  }
+  if (stage.bad.kind != Finite::yes)  // seen before clipping
+    result.kind = stage.bad.kind, result.first_bad = stage.bad.of;
   stage.stepped = true;
   found_inf_ |= result.found_inf;
   if (result.found_inf) {
-    take_bad(result.kind, result.first_bad);
+    bad_ = {result.kind, result.first_bad};
     const bool nan = kind_of(losses_) == Finite::nan;
     nan_loss_ = agree_ ? agree_(nan) : nan;
   }
@@ -131,13 +123,13 @@ double GradScaler::skip_share() const {
 }
 
 void GradScaler::stop_if_hopeless(double scale, std::optional<bool> finite_loss) const {
-  const char* cause = cause_of(kind_, scale, finite_loss);
+  const char* cause = cause_of(bad_.kind, scale, finite_loss);
   const char* help = cause != kOverflow ? "look at the weights, the inputs and the learning rate"
                      : config_.dynamic  ? "allow a lower scale"
                                         : "choose a lower fixed scale, or a dynamic one";
-  std::string what = first_bad_.empty()
+  std::string what = bad_.of.empty()
                          ? "a gradient of another process"
-                         : std::string(name_of(kind_)) + " in the gradient of " + first_bad_;
+                         : std::string(name_of(bad_.kind)) + " in the gradient of " + bad_.of;
   if (state_.skips_at_floor >= config_.max_skips)
     fail("[GradScaler::update] ", state_.skips_at_floor,
          " steps in a row were skipped at loss scale ", scale,
@@ -154,9 +146,9 @@ Note GradScaler::update() {
   bool any = false;
   for (auto& [optimizer, stage] : stages_) {
     any |= stage.stepped || stage.unscaled_by;
-    if (stage.stepped || stage.bad == Finite::yes) continue;
+    if (stage.stepped || stage.bad.kind == Finite::yes) continue;
     found_inf_ = true;
-    take_bad(stage.bad, stage.first_bad);
+    bad_ = stage.bad;
     nan_loss_ |= kind_of(losses_) == Finite::nan;
   }
   if (!any && !config_.enabled) return {};
@@ -179,15 +171,15 @@ Note GradScaler::update() {
   if (too_many && !std::exchange(warned_, too_many))
     return {Note::Level::warning, std::to_string(recent_skips(state_)) + " of the last " +
                                       std::to_string(kSkipWindow) +
-                                      " steps were skipped, the last by " + first_bad_};
+                                      " steps were skipped, the last by " + bad_.of};
   if (skipped && calibrates && config_.enabled) {
     std::ostringstream text;
     if (config_.dynamic && !nan_loss)
-      text << "calibration: " << name_of(kind_) << " at loss scale " << before << ", next "
-           << state_.scale << (kind_ == Finite::inf ? ": scale overflow, harmless" : "");
+      text << "calibration: " << name_of(bad_.kind) << " at loss scale " << before << ", next "
+           << state_.scale << (bad_.kind == Finite::inf ? ": scale overflow, harmless" : "");
     else
-      text << "skipped: " << name_of(kind_) << " at loss scale " << before << ", by "
-           << cause_of(kind_, before, finite_loss);
+      text << "skipped: " << name_of(bad_.kind) << " at loss scale " << before << ", by "
+           << cause_of(bad_.kind, before, finite_loss);
     return {Note::Level::info, text.str()};
   }
   return {};

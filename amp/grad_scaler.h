@@ -121,14 +121,17 @@ class GradScaler {
   void load_state(const ScalerState& state);
 
  private:
+  /// How bad a gradient is, and of which parameter, by name: the optimizer may be gone.
+  struct Bad {
+    Finite kind = Finite::yes;
+    std::string of = {};
+  };
   struct Stage {
     const char* unscaled_by = nullptr;
     bool stepped = false;
-    Finite bad = Finite::yes;  ///< the worst that unscale() saw, and in which parameter
-    std::string first_bad;     ///< by name: the optimizer may be gone by the update
+    Bad bad;  ///< what unscale() saw
   };
   void stop_if_hopeless(double scale, std::optional<bool> finite_loss) const;
-  void take_bad(Finite kind, const std::string& name);
 
   ScalerConfig config_;
   std::function<bool(bool)> agree_;
@@ -137,8 +140,7 @@ class GradScaler {
   std::vector<Tensor> losses_;              ///< since then; looked at when a step is skipped
   bool nan_loss_ = false;                   ///< of a skipped step, in any process
   bool found_inf_ = false;                  ///< by any optimizer, since the last update
-  Finite kind_ = Finite::yes;               ///< of the last bad gradient
-  std::string first_bad_;                   ///< its parameter
+  Bad bad_;                                 ///< the last one
   bool warned_ = false;
 };
 

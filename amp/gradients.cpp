@@ -6,7 +6,6 @@
 
 #include "minim/autograd/node.h"
 #include "minim/core/math.h"
-#include "minim/core/parallel.h"
 #include "minim/core/per_isa.h"
 
 namespace minim::amp {
@@ -37,26 +36,13 @@ struct Multiply {
   }
 };
 
-/// f(p, n) with the chunk as floats or doubles.
-template <class F>
-void with_elements(const Tensor& t, const Chunk& c, F&& f) {
-  if (t.dtype() == DType::f64)
-    f(static_cast<double*>(t.data()) + c.begin, c.end - c.begin);
-  else
-    f(static_cast<float*>(t.data()) + c.begin, c.end - c.begin);
-}
-
 /// Calls look(p, n), which says how its values are, on every chunk; the result is the first tensor
 /// with a bad one.
 template <class F>
 FirstBad survey(std::span<const Tensor> gradients, F&& look) {
   std::vector<Chunk> chunks = chunks_of(gradients);
   std::vector<Finite> kinds(chunks.size(), Finite::yes);
-  parallel_for(Index(chunks.size()), 1, [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i)
-      with_elements(gradients[chunks[size_t(i)].tensor], chunks[size_t(i)],
-                    [&](auto* p, Index n) { kinds[size_t(i)] = look(p, n); });
-  });
+  each_chunk(gradients, chunks, [&](size_t k, auto* p, Index n) { kinds[k] = look(p, n); });
   FirstBad bad;
   for (size_t i = 0; i < chunks.size(); ++i) {
     if (kinds[i] == Finite::yes) continue;

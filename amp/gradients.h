@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "minim/core/parallel.h"
 #include "minim/core/tensor.h"
 
 namespace minim::amp {
@@ -18,6 +19,23 @@ struct Chunk {
 };
 /// All elements of all tensors in pieces of at most 16384, in order; undefined tensors have none.
 std::vector<Chunk> chunks_of(std::span<const Tensor> tensors);
+
+/// f(p, n) with the n elements of a tensor in f32 or f64.
+template <class F>
+void with_elements(const Tensor& x, F&& f) {
+  x.dtype() == DType::f64 ? f(static_cast<double*>(x.data()), x.numel())
+                          : f(static_cast<float*>(x.data()), x.numel());
+}
+/// f(k, p, n) with those of every chunk k, threaded.
+template <class F>
+void each_chunk(std::span<const Tensor> tensors, std::span<const Chunk> chunks, F&& f) {
+  parallel_for(Index(chunks.size()), 1, [&](Index first, Index last) {
+    for (size_t k = size_t(first); k < size_t(last); ++k) {
+      const Chunk& c = chunks[k];
+      with_elements(tensors[c.tensor], [&](auto* p, Index) { f(k, p + c.begin, c.end - c.begin); });
+    }
+  });
+}
 
 /// Each parameter's gradient, dense and in f32 or f64; undefined where there is none. A gradient
 /// that was set by hand in 16 bits or as a strided view is first replaced by such a copy.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "minim/core/cpu/isa.h"
 #include "minim/core/per_isa.h"

@@ -3,7 +3,6 @@
 // no op can compute in 16 bits by accident (`f16 z = x + y` does not compile). Rounding is to
 // nearest, ties to even, once, from float and from double alike.
 #pragma once
-#include <bit>
 #include <cstdint>
 
 #ifndef MINIM_HD

@@ -1,7 +1,6 @@
 // core/probe.h -- what may watch the numbers: counts at each store to 16 bits, and calls around
 // every op. Off (null) by default, at the cost of one predictable branch.
 #pragma once
-#include <atomic>
 #include <cstdint>
 
 namespace minim {

@@ -7,13 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
-#ifndef MINIM_HD
-#ifdef __CUDACC__
-#define MINIM_HD __host__ __device__
-#else
-#define MINIM_HD
-#endif
-#endif
+#include "minim/core/half.h"  // MINIM_HD
 
 namespace minim {
 

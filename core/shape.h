@@ -1,6 +1,5 @@
 // core/shape.h -- shapes and strides (both a Dims, in elements), broadcasting, and axis arithmetic.
 #pragma once
-#include <array>
 #include <initializer_list>
 #include <span>
 #include <string>

@@ -51,10 +51,10 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
   return all;
 }
 
-NamedTensors Module::named_parameters() const {
+NamedTensors Module::all_of(Members Module::*list) const {
   NamedTensors all;
   visit("", [&](const std::string& prefix, const Module& m) {
-    for (const auto& [name, member] : m.parameters_) all.emplace_back(prefix + name, *member);
+    for (const auto& [name, member] : m.*list) all.emplace_back(prefix + name, *member);
   });
   return all;
 }
@@ -62,14 +62,6 @@ NamedTensors Module::named_parameters() const {
 std::vector<Tensor> Module::parameters() const {
   std::vector<Tensor> all;
   for (auto& [name, tensor] : named_parameters()) all.push_back(tensor);
-  return all;
-}
-
-NamedTensors Module::named_buffers() const {
-  NamedTensors all;
-  visit("", [&](const std::string& prefix, const Module& m) {
-    for (const auto& [name, member] : m.buffers_) all.emplace_back(prefix + name, *member);
-  });
   return all;
 }
 

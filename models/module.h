@@ -31,9 +31,9 @@ class Module {
   std::vector<std::pair<std::string, Module*>> named_modules();
 
   /// In order of registration, parents first. Tied parameters appear once.
-  NamedTensors named_parameters() const;
+  NamedTensors named_parameters() const { return all_of(&Module::parameters_); }
   std::vector<Tensor> parameters() const;
-  NamedTensors named_buffers() const;
+  NamedTensors named_buffers() const { return all_of(&Module::buffers_); }
   /// Number of elements of all parameters.
   Index numel() const;
 
@@ -64,10 +64,12 @@ class Module {
   void child(std::string name, Module& member);
 
  private:
+  using Members = std::vector<std::pair<std::string, Tensor*>>;
   template <class F>
   void visit(const std::string& prefix, F&& f) const;
+  NamedTensors all_of(Members Module::*list) const;
   void put_under(const std::string& parent);
-  std::vector<std::pair<std::string, Tensor*>> parameters_, buffers_;
+  Members parameters_, buffers_;
   std::vector<std::pair<std::string, Module*>> children_;
   Hooks<ForwardHook> hooks_;
   ModuleScope::Path path_;

@@ -7,7 +7,6 @@ namespace minim::op {
 struct Add {
   static constexpr size_t arity = 2;
   static constexpr bool integers = true;
-  static constexpr Saves saves{};
   template <class A>
   MINIM_HD static A forward(A x, A y) {
     return x + y;

@@ -16,17 +16,12 @@ struct Finds {
     return axis_mask(attrs.axes, rank, kZero ? "all" : "any");
   }
   template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs&, const A* const* x, A* const* y) {
+  MINIM_HD static void forward(Lane lane, const Attrs&, In<A> x, Out<A> y) {
     const A *row = x[0],
             found = lane.template sum<A>([=](Index j) { return A((row[j] == A(0)) == kZero); });
-    A* to = y[0];
-    lane.once([=] { to[0] = A((found > A(0)) != kZero); });
+    lane.once([=] { y[0][0] = A((found > A(0)) != kZero); });
   }
-  static std::vector<Example> examples() {
-    std::vector<Example> list = reduce_examples<Finds>(true);
-    add_single<Finds>(list);
-    return list;
-  }
+  static std::vector<Example> examples() { return reduce_examples<Finds>(true); }
 };
 struct Any : Finds<false> {};
 

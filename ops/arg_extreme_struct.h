@@ -25,16 +25,12 @@ struct ArgExtreme {
   }
   static void forward(OpArgs& args) { cpu::by_compute<Run, ArgExtreme>(args); }
   static std::vector<Example> examples() {
-    std::vector<Example> list;
-    auto add = [&](Shape shape, Attrs attrs) { list.push_back({{shape}, minim::Attrs(attrs), 0}); };
-    add({}, {});
-    add({1}, {});
-    add({37}, {});
-    add({2, 3, 4}, {});
-    add({2, 3, 4}, {.axis = 1});
-    add({2, 3, 4}, {.axis = -1, .keepdim = true});
-    add({0, 3}, {.axis = 1});
-    return list;
+    Examples<Attrs> all;
+    for (const Shape& x : {Shape{}, Shape{1}, Shape{37}, Shape{2, 3, 4}}) all.add({x});
+    all.add({{2, 3, 4}}, {.axis = 1});
+    all.add({{2, 3, 4}}, {.axis = -1, .keepdim = true});
+    all.add({{0, 3}}, {.axis = 1});
+    return all;
   }
 
  private:

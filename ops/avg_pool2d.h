@@ -7,7 +7,6 @@
 namespace minim::op {
 
 struct AvgPool2d : PoolOf<AvgPool2d> {
-  static constexpr Saves saves{};
   struct Attrs {
     Pair kernel_size = 2;
     Pair stride = 0;  ///< 0: kernel_size
@@ -56,15 +55,14 @@ struct AvgPool2d : PoolOf<AvgPool2d> {
     }
   }
   static std::vector<Example> examples() {
-    std::vector<Example> list;
-    auto add = [&](const Shape& x, Attrs attrs) { list.push_back({{x}, minim::Attrs(attrs), 0}); };
-    add({2, 3, 4, 6}, {});
-    add({1, 5, 5}, {.kernel_size = 3, .stride = 1, .padding = 1});
-    add({1, 5, 5}, {.kernel_size = 3, .stride = 2, .padding = 1, .count_include_pad = false});
-    add({2, 6, 7}, {.kernel_size = {2, 3}, .stride = {2, 1}, .padding = {0, 1}});
-    add({3, 3}, {.kernel_size = 3});
-    add({0, 4, 4}, {});
-    return list;
+    Examples<Attrs> all;
+    all.add({{2, 3, 4, 6}});
+    all.add({{1, 5, 5}}, {.kernel_size = 3, .stride = 1, .padding = 1});
+    all.add({{1, 5, 5}}, {.kernel_size = 3, .stride = 2, .padding = 1, .count_include_pad = false});
+    all.add({{2, 6, 7}}, {.kernel_size = {2, 3}, .stride = {2, 1}, .padding = {0, 1}});
+    all.add({{3, 3}}, {.kernel_size = 3});
+    all.add({{0, 4, 4}});
+    return all;
   }
 };
 

@@ -7,19 +7,14 @@ namespace {
 
 ChannelNorm norm_of(OpArgs& args) {
   const Shape& x = args.in[0].shape;
-  return {args,
-          x[1],
-          x[0],
-          false,
-          args.attrs.as<BatchNorm::Attrs>().eps,
-          3,
-          args.in[1].defined ? 1 : -1};
+  const double eps = args.attrs.as<BatchNorm::Attrs>().eps;
+  return {args, x[1], x[0], false, eps, 3, args.in[1].defined ? 1 : -1};
 }
 
 }  // namespace
 
 void BatchNorm::infer(OpArgs& args) {
-  const Index channels = check_channels(args, operands, 1, "batch_norm");
+  const Index channels = check_channels(args, operands, "batch_norm");
   const Arg& x = args.in[0];
   const bool running = args.in[1].defined;
   if (running != args.in[2].defined)
@@ -36,13 +31,10 @@ void BatchNorm::forward(OpArgs& args) { norm_of(args).forward(); }
 void BatchNorm::backward(OpArgs& args) { norm_of(args).backward(); }
 
 std::vector<Example> BatchNorm::examples() {
-  std::vector<Example> list;
-  const Shape none{-1};
+  Examples<Attrs> all;
   auto add = [&](const Shape& x, bool running, bool weight, bool bias) {
-    auto given = [&](bool yes) { return yes ? Shape{x[1]} : none; };
-    list.push_back({{x, given(running), given(running), given(weight), given(bias)},
-                    minim::Attrs(Attrs{}),
-                    0});
+    auto given = [&](bool yes) { return yes ? Shape{x[1]} : all.none; };
+    all.add({x, given(running), given(running), given(weight), given(bias)});
   };
   add({6, 3}, false, true, true);
   add({2, 3, 4}, false, false, true);
@@ -50,7 +42,7 @@ std::vector<Example> BatchNorm::examples() {
   add({3, 2}, true, true, true);
   add({2, 3, 2, 2}, true, false, false);
   add({0, 3, 2}, false, true, true);
-  return list;
+  return all;
 }
 
 }  // namespace minim::op

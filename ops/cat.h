@@ -44,16 +44,13 @@ struct Cat {
       if (args.grad_in[k].data) copy(part(args, args.grad_out[0], k), args.grad_in[k]);
   }
   static std::vector<Example> examples() {
-    std::vector<Example> list;
-    auto add = [&](const Shape& x, const Shape& y, Index axis) {
-      list.push_back({{x, y}, minim::Attrs(Attrs{axis}), 0});
-    };
-    add({3}, {4}, 0);
-    add({2, 3}, {4, 3}, 0);
-    add({2, 3}, {2, 1}, -1);
-    add({2, 3, 4}, {2, 5, 4}, 1);
-    add({0, 3}, {2, 3}, 0);
-    return list;
+    Examples<Attrs> all;
+    all.add({{3}, {4}});
+    all.add({{2, 3}, {4, 3}});
+    all.add({{2, 3}, {2, 1}}, {.axis = -1});
+    all.add({{2, 3, 4}, {2, 5, 4}}, {.axis = 1});
+    all.add({{0, 3}, {2, 3}});
+    return all;
   }
 };
 

@@ -179,11 +179,10 @@ void ChannelNorm::backward() const {
                                          : Planes<float>(*this).backward();
 }
 
-Index check_channels(const OpArgs& args, std::span<const Operand> operands, int first,
-                     const char* op) {
+Index check_channels(const OpArgs& args, std::span<const Operand> operands, const char* op) {
   const Shape& x = args.in[0].shape;
   if (x.rank() < 2) fail("[", op, "] x must be (N, C, ...), not ", x);
-  for (int k = first; k < args.n_in; ++k)
+  for (int k = 1; k < args.n_in; ++k)
     if (args.in[k].defined && !(args.in[k].shape == Shape{x[1]}))
       fail("[", op, "] ", operands[size_t(k)].name, " has shape ", args.in[k].shape, ", expected ",
            Shape{x[1]}, ": the channels of x ", x);

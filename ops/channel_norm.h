@@ -19,9 +19,8 @@ struct ChannelNorm {
   void backward() const;
 };
 
-/// The number of channels. @throws Error unless x is (N, C, ...) and each operand from `first` on
-/// that was given is (C).
-Index check_channels(const OpArgs& args, std::span<const Operand> operands, int first,
-                     const char* op);
+/// The number of channels. @throws Error unless x is (N, C, ...) and each other operand that was
+/// given is (C).
+Index check_channels(const OpArgs& args, std::span<const Operand> operands, const char* op);
 
 }  // namespace minim

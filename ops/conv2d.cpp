@@ -94,23 +94,6 @@ struct Conv {
   }
 };
 
-/// An argument as dense elements; copied only where it is not.
-struct Dense {
-  Arg arg;
-  std::unique_ptr<Scratch<std::byte>> copied;
-  explicit Dense(const Arg& x) : arg(x) {
-    arg.strides = contiguous_strides(x.shape);
-    if (x.strides == arg.strides || !x.data) return;
-    copied = std::make_unique<Scratch<std::byte>>(size_t(x.shape.numel()) * size_of(x.dtype));
-    arg.data = copied->data();
-    copy(x, arg);
-  }
-  /// The matrix from an element on.
-  MatrixRef matrix(Index at, Index row_stride) const {
-    return {advance(arg.data, arg.dtype, at), arg.dtype, row_stride, 1};
-  }
-};
-
 /// (O) seen at the result's shape.
 Arg per_output(Arg bias, const Shape& y) {
   bias.strides = {0, bias.strides[0], 0, 0};
@@ -135,14 +118,9 @@ void weight_gradient(const Conv& c, const Dense& x, const Dense& g, const Arg& t
         for (Index u = units * part / parts; u < units * (part + 1) / parts; ++u) {
           const Conv::Block b = c.at((u / c.blocks * c.groups + group) * c.blocks + u % c.blocks);
           c.gather(b, x.arg, columns.data());
-          GemmArgs product;
-          product.m = c.outputs, product.n = c.taps, product.k = b.n;
-          product.a = g.matrix(c.y_at(b), c.positions);
-          product.b = {columns.data(), x.arg.dtype, 1, b.n};
-          product.c = sums.data() + part * all + group * c.outputs * c.taps;
-          product.c_dtype = dtype_for<A>(), product.c_row_stride = c.taps;
-          product.accumulate = true;
-          gemm(product);
+          product(c.outputs, c.taps, b.n, 1, g.matrix(c.y_at(b), c.positions),
+                  {columns.data(), x.arg.dtype, 1, b.n},
+                  sums.data() + part * all + group * c.outputs * c.taps, dtype_for<A>(), true);
         }
   });
   Arg flat = to;
@@ -160,12 +138,9 @@ void input_gradient(const Conv& c, const Dense& weight, const Dense& g, const Ar
       std::fill(sums.data(), sums.data() + size, A(0));
       for (Index i = 0; i < c.blocks; ++i) {
         const Conv::Block b = c.at(u * c.blocks + i);
-        GemmArgs product;
-        product.m = c.taps, product.n = b.n, product.k = c.outputs;
-        product.a = transposed(weight.matrix(b.group * c.outputs * c.taps, c.taps));
-        product.b = g.matrix(c.y_at(b), c.positions);
-        product.c = columns.data(), product.c_dtype = dtype_for<A>(), product.c_row_stride = b.n;
-        gemm(product);
+        product(c.taps, b.n, c.outputs, 1,
+                transposed(weight.matrix(b.group * c.outputs * c.taps, c.taps)),
+                g.matrix(c.y_at(b), c.positions), columns.data(), dtype_for<A>());
         c.inside(b, [&](Index column, Index n, Index at) {
           for (Index j = 0; j < n; ++j) sums[size_t(at + j * step)] += columns[size_t(column + j)];
         });
@@ -233,24 +208,19 @@ void Conv2d::forward(OpArgs& args) {
   });
 }
 
-void Conv2d::backward(OpArgs& args) {
-  compute_in(args.dtype) == Compute::f64 ? backward_in<double>(args) : backward_in<float>(args);
-}
+void Conv2d::backward(OpArgs& args) { run_floating(args, backward_in<float>, backward_in<double>); }
 
 std::vector<Example> Conv2d::examples() {
-  std::vector<Example> list;
-  const Shape none{-1};
-  auto add = [&](const Shape& x, const Shape& weight, const Shape& bias, Attrs attrs) {
-    list.push_back({{x, weight, bias}, minim::Attrs(attrs), 0});
-  };
-  add({2, 2, 4, 5}, {3, 2, 3, 3}, {3}, {.padding = 1});
-  add({1, 2, 5, 4}, {2, 2, 2, 3}, none, {.stride = {2, 1}});
-  add({1, 4, 3, 4}, {4, 2, 2, 2}, {4}, {.stride = 2, .padding = 1, .groups = 2});
-  add({2, 3, 3, 3}, {3, 1, 2, 2}, none, {.padding = {1, 0}, .dilation = {1, 2}, .groups = 3});
-  add({2, 3, 2, 2}, {2, 3, 1, 1}, {2}, {});
-  add({1, 1, 3, 3}, {1, 1, 3, 3}, {1}, {});
-  add({0, 2, 3, 3}, {2, 2, 2, 2}, {2}, {});  // no image
-  return list;
+  Examples<Attrs> all;
+  all.add({{2, 2, 4, 5}, {3, 2, 3, 3}, {3}}, {.padding = 1});
+  all.add({{1, 2, 5, 4}, {2, 2, 2, 3}, all.none}, {.stride = {2, 1}});
+  all.add({{1, 4, 3, 4}, {4, 2, 2, 2}, {4}}, {.stride = 2, .padding = 1, .groups = 2});
+  all.add({{2, 3, 3, 3}, {3, 1, 2, 2}, all.none},
+          {.padding = {1, 0}, .dilation = {1, 2}, .groups = 3});
+  all.add({{2, 3, 2, 2}, {2, 3, 1, 1}, {2}});
+  all.add({{1, 1, 3, 3}, {1, 1, 3, 3}, {1}});
+  all.add({{0, 2, 3, 3}, {2, 2, 2, 2}, {2}});  // no image
+  return all;
 }
 
 }  // namespace minim::op

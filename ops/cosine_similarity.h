@@ -33,15 +33,13 @@ struct CosineSimilarity {
     return lane.template sum<A>([=](Index j) { return x[j] / by_x * (y[j] / by_y); });
   }
   template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs& attrs, const A* const* x, A* const* y) {
+  MINIM_HD static void forward(Lane lane, const Attrs& attrs, In<A> x, Out<A> y) {
     const A c = cosine(lane, x[0], divisor(attrs, Norm::value(lane, 2, x[0])), x[1],
                        divisor(attrs, Norm::value(lane, 2, x[1])));
-    A* to = y[0];
-    lane.once([=] { to[0] = c; });
+    lane.once([=] { y[0][0] = c; });
   }
   template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs& attrs, const A* const* x, const A* const*,
-                           const A* const* g, A* const* d) {
+  MINIM_HD static void vjp(Lane lane, const Attrs& attrs, In<A> x, In<A>, In<A> g, Out<A> d) {
     const A norm[2] = {Norm::value(lane, 2, x[0]), Norm::value(lane, 2, x[1])};
     const A by[2] = {divisor(attrs, norm[0]), divisor(attrs, norm[1])};
     const A c = cosine(lane, x[0], by[0], x[1], by[1]);
@@ -56,16 +54,13 @@ struct CosineSimilarity {
     }
   }
   static std::vector<Example> examples() {
-    std::vector<Example> list;
-    auto add = [&](const Shape& x, const Attrs& attrs) {
-      list.push_back({{x, x}, minim::Attrs(attrs), 0});
-    };
-    add({3, 5}, {});
-    add({37}, {.dim = 0});
-    add({2, 3, 4}, {.dim = -1});
-    add({2, 3, 4}, {.dim = 0, .eps = 3});  // some vectors are shorter than eps
-    add({0, 3}, {});
-    return list;
+    Examples<Attrs> all;
+    all.add({{3, 5}, {3, 5}});
+    all.add({{37}, {37}}, {.dim = 0});
+    all.add({{2, 3, 4}, {2, 3, 4}}, {.dim = -1});
+    all.add({{2, 3, 4}, {2, 3, 4}}, {.dim = 0, .eps = 3});  // some vectors are shorter than eps
+    all.add({{0, 3}, {0, 3}});
+    return all;
   }
 };
 

@@ -123,29 +123,23 @@ void CrossEntropy::infer(OpArgs& args) {
 }
 
 void CrossEntropy::forward(OpArgs& args) {
-  compute_in(args.dtype) == Compute::f64 ? forward_in<double>(args) : forward_in<float>(args);
+  run_floating(args, forward_in<float>, forward_in<double>);
 }
-
 void CrossEntropy::backward(OpArgs& args) {
-  compute_in(args.dtype) == Compute::f64 ? backward_in<double>(args) : backward_in<float>(args);
+  run_floating(args, backward_in<float>, backward_in<double>);
 }
 
 std::vector<Example> CrossEntropy::examples() {
-  std::vector<Example> list;
-  auto add = [&](const Shape& target, Index classes, Attrs attrs) {
-    Shape logits = target;
-    logits.push_back(classes);
-    list.push_back({{logits, target}, minim::Attrs(attrs), classes});
-  };
+  Examples<Attrs> all;
   for (Reduction reduction : {Reduction::mean, Reduction::sum, Reduction::none})
-    for (double smoothing : {0.0, 0.1}) add({4}, 5, {smoothing, -100, reduction});
-  add({2, 3}, 7, {});
-  add({}, 3, {});                        // one position
-  add({6}, 3, {0, 1, Reduction::mean});  // class 1 is ignored
-  add({6}, 3, {0.2, 1, Reduction::none});
-  add({3}, 1, {});
-  add({0}, 4, {});
-  return list;
+    for (double smoothing : {0.0, 0.1}) all.add({{4, 5}, {4}}, {smoothing, -100, reduction}, 5);
+  all.add({{2, 3, 7}, {2, 3}}, {}, 7);
+  all.add({{3}, {}}, {}, 3);                           // one position
+  all.add({{6, 3}, {6}}, {0, 1, Reduction::mean}, 3);  // class 1 is ignored
+  all.add({{6, 3}, {6}}, {0.2, 1, Reduction::none}, 3);
+  all.add({{3, 1}, {3}}, {}, 1);
+  all.add({{0, 4}, {0}}, {}, 4);
+  return all;
 }
 
 }  // namespace minim::op

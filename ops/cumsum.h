@@ -27,7 +27,7 @@ struct CumSum {
   template <class A>
   using Wide = std::conditional_t<std::is_integral_v<A>, A, double>;
   template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs&, const A* const* x, A* const* y) {
+  MINIM_HD static void forward(Lane lane, const Attrs&, In<A> x, Out<A> y) {
     const A* row = x[0];
     A* to = y[0];
     lane.once([=] {
@@ -36,8 +36,7 @@ struct CumSum {
     });
   }
   template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs&, const A* const*, const A* const*,
-                           const A* const* g, A* const* d) {
+  MINIM_HD static void vjp(Lane lane, const Attrs&, In<A>, In<A>, In<A> g, Out<A> d) {
     const A* from = g[0];
     A* to = d[0];
     lane.once([=] {

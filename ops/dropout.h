@@ -8,7 +8,6 @@ namespace minim::op {
 struct Dropout {
   static constexpr size_t arity = 1;
   static constexpr bool random = true;
-  static constexpr Saves saves{};
   struct Attrs {
     double p = 0.5;
   };

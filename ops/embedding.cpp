@@ -78,25 +78,19 @@ void Embedding::infer(OpArgs& args) {
   args.out[0].shape.push_back(args.in[0].shape[1]);
 }
 
-void Embedding::forward(OpArgs& args) {
-  compute_in(args.dtype) == Compute::f64 ? forward_in<double>(args) : forward_in<float>(args);
-}
-
+void Embedding::forward(OpArgs& args) { run_floating(args, forward_in<float>, forward_in<double>); }
 void Embedding::backward(OpArgs& args) {
-  compute_in(args.dtype) == Compute::f64 ? backward_in<double>(args) : backward_in<float>(args);
+  run_floating(args, backward_in<float>, backward_in<double>);
 }
 
 std::vector<Example> Embedding::examples() {
-  std::vector<Example> list;
-  auto add = [&](const Shape& weight, const Shape& indices) {
-    list.push_back({{weight, indices}, {}, weight[0]});
-  };
-  add({5, 3}, {4});
-  add({5, 3}, {2, 4});
-  add({3, 4}, {});   // one index
-  add({1, 2}, {7});  // one row for all
-  add({5, 3}, {0});
-  return list;
+  Examples<> all;
+  all.add({{5, 3}, {4}}, {}, 5);
+  all.add({{5, 3}, {2, 4}}, {}, 5);
+  all.add({{3, 4}, {}}, {}, 3);   // one index
+  all.add({{1, 2}, {7}}, {}, 1);  // one row for all
+  all.add({{5, 3}, {0}}, {}, 5);
+  return all;
 }
 
 }  // namespace minim::op

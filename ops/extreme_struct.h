@@ -40,24 +40,18 @@ struct Extreme {
     return lane.first([=](Index j) { return (x[j] == best) | ((x[j] != x[j]) & (best != best)); });
   }
   template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs&, const A* const* x, A* const* y) {
+  MINIM_HD static void forward(Lane lane, const Attrs&, In<A> x, Out<A> y) {
     const A best = top(lane, x[0]);
-    A* to = y[0];
-    lane.once([=] { to[0] = best; });
+    lane.once([=] { y[0][0] = best; });
   }
   template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs&, const A* const* x, const A* const*,
-                           const A* const* g, A* const* d) {
+  MINIM_HD static void vjp(Lane lane, const Attrs&, In<A> x, In<A>, In<A> g, Out<A> d) {
     const Index at = first(lane, x[0]);
     const A from = g[0][0];
     A* to = d[0];
     lane.each([=](Index j) { to[j] = j == at ? from : A(0); });
   }
-  static std::vector<Example> examples() {
-    std::vector<Example> list = reduce_examples<Extreme>(false);
-    add_single<Extreme>(list);
-    return list;
-  }
+  static std::vector<Example> examples() { return reduce_examples<Extreme>(false); }
 };
 
 }  // namespace minim::op

@@ -6,53 +6,30 @@
 
 #include "minim/op_includes.h"  // written by CMake from ops.def: the header of each row
 #include "minim/ops/call.h"
+#include "minim/ops/row.h"
 
 namespace minim {
 namespace detail {
 
 template <class F>
-constexpr size_t arity_of() {
-  if constexpr (requires { F::operands; })
-    return F::operands.size();
-  else
-    return F::arity;
-}
-template <class F>
-constexpr bool optional_at(size_t i) {
-  if constexpr (requires { F::operands; }) return F::operands[i].optional;
-  return false;
-}
+constexpr size_t kOperands = row_defaults::operands<F>().size();
 struct Nothing {};
 
 /// The type of parameter i: tensors, then the attributes, then nothing.
 template <class F, size_t i>
-using Param = std::conditional_t<(i < arity_of<F>()), const Tensor&,
-                                 std::conditional_t<i == arity_of<F>(), attrs_t<F>, Nothing>>;
+using Param = std::conditional_t<(i < kOperands<F>), const Tensor&,
+                                 std::conditional_t<i == kOperands<F>, attrs_t<F>, Nothing>>;
 /// What stands for a parameter that is not given; a compile error for an operand that must be.
 template <class F, size_t i>
 std::remove_cvref_t<Param<F, i>> absent() {
-  static_assert(i >= arity_of<F>() || optional_at<F>(i), "an operand is missing");
+  if constexpr (i < kOperands<F>)
+    static_assert(row_defaults::operands<F>()[i].optional, "an operand is missing");
   return {};
-}
-
-template <class F>
-constexpr size_t outputs_of() {
-  if constexpr (requires { F::n_outputs; })
-    return F::n_outputs;
-  else if constexpr (requires { F::axes(attrs_t<F>{}, 0); })
-    return F::outputs.size();
-  else
-    return 1;
-}
-template <class F>
-constexpr size_t returned_by() {
-  if constexpr (requires { F::returned; }) return F::returned;
-  return outputs_of<F>();
 }
 
 template <class F, class... Ps>
 auto call_with(const OpRow& row, Ps&&... params) {
-  std::array<Tensor, arity_of<F>()> operands;
+  std::array<Tensor, kOperands<F>> operands;
   Attrs attrs;
   size_t at = 0;
   auto take = [&]<class P>(const P& p) {
@@ -62,13 +39,14 @@ auto call_with(const OpRow& row, Ps&&... params) {
       attrs = Attrs(p);
   };
   (take(params), ...);
-  std::array<Tensor, outputs_of<F>()> out;
+  std::array<Tensor, row_defaults::outputs<F>()> out;
   call(row, operands, attrs, out);
-  if constexpr (returned_by<F>() == 1) {
+  constexpr int n = row_defaults::returned<F>();
+  if constexpr (n == 1) {
     return std::move(out[0]);
   } else {
-    std::array<Tensor, returned_by<F>()> all;
-    std::copy_n(out.begin(), all.size(), all.begin());
+    std::array<Tensor, n> all;
+    std::copy_n(out.begin(), n, all.begin());
     return all;
   }
 }

@@ -9,6 +9,7 @@
 namespace minim::op {
 
 struct Gather {
+  static constexpr const char* name = "gather";
   static constexpr std::array operands{Operand{"x"},
                                        Operand{"index", Accepts::integer, Domain::index}};
   static constexpr bool integers = true;

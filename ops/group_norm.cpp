@@ -14,7 +14,7 @@ ChannelNorm norm_of(OpArgs& args) {
 }  // namespace
 
 void GroupNorm::infer(OpArgs& args) {
-  const Index channels = check_channels(args, operands, 1, "group_norm");
+  const Index channels = check_channels(args, operands, "group_norm");
   const Index groups = args.attrs.as<Attrs>().num_groups;
   if (groups < 1 || channels % groups != 0)
     fail("[group_norm] ", groups, " groups do not divide the ", channels, " channels of x ",
@@ -27,17 +27,13 @@ void GroupNorm::forward(OpArgs& args) { norm_of(args).forward(); }
 void GroupNorm::backward(OpArgs& args) { norm_of(args).backward(); }
 
 std::vector<Example> GroupNorm::examples() {
-  std::vector<Example> list;
-  const Shape none{-1};
-  auto add = [&](const Shape& x, Index groups, const Shape& weight, const Shape& bias) {
-    list.push_back({{x, weight, bias}, minim::Attrs(Attrs{groups}), 0});
-  };
-  add({2, 4, 3}, 2, {4}, {4});
-  add({3, 6}, 2, {6}, none);
-  add({2, 3, 2, 4}, 1, none, {3});
-  add({2, 3, 5}, 3, none, none);
-  add({0, 4, 3}, 2, {4}, {4});
-  return list;
+  Examples<Attrs> all;
+  all.add({{2, 4, 3}, {4}, {4}}, {.num_groups = 2});
+  all.add({{3, 6}, {6}, all.none}, {.num_groups = 2});
+  all.add({{2, 3, 2, 4}, all.none, {3}}, {.num_groups = 1});
+  all.add({{2, 3, 5}, all.none, all.none}, {.num_groups = 3});
+  all.add({{0, 4, 3}, {4}, {4}}, {.num_groups = 2});
+  return all;
 }
 
 }  // namespace minim::op

@@ -99,9 +99,18 @@ class IndexLines {
   Index runs_, size_;  ///< how many for each of the outer ones; elements in each
 };
 
+template <class Op>
+int axis_of(const OpArgs& args) {
+  return normalize_axis(args.attrs.as<typename Op::Attrs>().axis, args.in[0].shape.rank(),
+                        Op::name);
+}
+
 /// An index with an element for every element of the lines.
-inline IndexLines full_lines(const char* op, const Arg& index, int axis, Index n) {
-  return {op, index, index.shape, contiguous_strides(index.shape), axis, n};
+template <class Op>
+IndexLines full_lines(const OpArgs& args) {
+  const int axis = axis_of<Op>(args);
+  const Shape& index = args.in[1].shape;
+  return {Op::name, args.in[1], index, contiguous_strides(index), axis, args.in[0].shape[axis]};
 }
 
 /// The shape rule of indices with as many axes as x.
@@ -137,6 +146,18 @@ void in_compute(DType dtype, F f) {
     case Compute::i64:
       return f(int64_t{});
   }
+}
+
+/// What the lines' index names in x; the gradients that meet there are added.
+inline void take(const IndexLines& lines, const OpArgs& args) {
+  in_compute(args.dtype, [&]<class A>(A) { lines.gather<A>(args.in[0], args.out[0]); });
+}
+inline void give_back(const IndexLines& lines, const OpArgs& args) {
+  in_compute(args.dtype, [&]<class A>(A) {
+    sum_apart<A>(args.grad_in[0], [&](A* sums, const Strides& strides) {
+      lines.scatter_add(args.grad_out[0], sums, strides);
+    });
+  });
 }
 
 }  // namespace minim

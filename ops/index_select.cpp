@@ -5,15 +5,12 @@
 namespace minim::op {
 namespace {
 
-int axis_of(const OpArgs& args) {
-  return normalize_axis(args.attrs.as<IndexSelect::Attrs>().axis, args.in[0].shape.rank(),
-                        "index_select");
-}
-IndexLines lines_of(const OpArgs& args, const Shape& out) {
-  const int axis = axis_of(args);
+IndexLines lines_of(const OpArgs& args) {
+  const Shape& out = args.out[0].shape;
+  const int axis = axis_of<IndexSelect>(args);
   Strides steps = out;
   for (int i = 0; i < out.rank(); ++i) steps[i] = i == axis;
-  return {"index_select", args.in[1], out, steps, axis, args.in[0].shape[axis]};
+  return {IndexSelect::name, args.in[1], out, steps, axis, args.in[0].shape[axis]};
 }
 
 }  // namespace
@@ -24,36 +21,21 @@ void IndexSelect::infer(OpArgs& args) {
     fail("[index_select] index ", index,
          " must have one axis; for an index of x's rank use gather");
   args.out[0].shape = args.in[0].shape;
-  args.out[0].shape[axis_of(args)] = index.numel();
+  args.out[0].shape[axis_of<IndexSelect>(args)] = index.numel();
 }
 
-void IndexSelect::forward(OpArgs& args) {
-  in_compute(args.dtype, [&]<class A>(A) {
-    lines_of(args, args.out[0].shape).gather<A>(args.in[0], args.out[0]);
-  });
-}
-
-void IndexSelect::backward(OpArgs& args) {
-  in_compute(args.dtype, [&]<class A>(A) {
-    sum_apart<A>(args.grad_in[0], [&](A* sums, const Strides& strides) {
-      lines_of(args, args.out[0].shape).scatter_add(args.grad_out[0], sums, strides);
-    });
-  });
-}
+void IndexSelect::forward(OpArgs& args) { take(lines_of(args), args); }
+void IndexSelect::backward(OpArgs& args) { give_back(lines_of(args), args); }
 
 std::vector<Example> IndexSelect::examples() {
-  std::vector<Example> list;
-  auto add = [&](const Shape& x, const Shape& index, Index axis) {
-    list.push_back(
-        {{x, index}, minim::Attrs(Attrs{axis}), x[normalize_axis(axis, x.rank(), "index_select")]});
-  };
-  add({5}, {3}, 0);
-  add({4, 5}, {9}, 0);  // slices are named more than once
-  add({2, 3, 4}, {2}, 1);
-  add({2, 3, 4}, {5}, -1);
-  add({3, 2}, {}, 0);
-  add({3, 4}, {0}, 1);
-  return list;
+  Examples<Attrs> all;
+  all.add({{5}, {3}}, {}, 5);
+  all.add({{4, 5}, {9}}, {}, 4);  // slices are named more than once
+  all.add({{2, 3, 4}, {2}}, {.axis = 1}, 3);
+  all.add({{2, 3, 4}, {5}}, {.axis = -1}, 4);
+  all.add({{3, 2}, {}}, {}, 3);
+  all.add({{3, 4}, {0}}, {.axis = 1}, 4);
+  return all;
 }
 
 }  // namespace minim::op

@@ -4,18 +4,12 @@
 // @throws Error where the index has more axes, or naming the value, its position and the valid
 // range of a wrong one.
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/gather.h"
 
 namespace minim::op {
 
-struct IndexSelect {
-  static constexpr std::array operands{Operand{"x"},
-                                       Operand{"index", Accepts::integer, Domain::index}};
-  static constexpr bool integers = true;
-  static constexpr Saves saves{.inputs = 0b10};
-  struct Attrs {
-    Index axis = 0;
-  };
+struct IndexSelect : Gather {
+  static constexpr const char* name = "index_select";
   static void infer(OpArgs& args);
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);

@@ -21,7 +21,7 @@ struct LayerNorm {
   static void check(OpArgs& args) { check_parameters(args, operands, "layer_norm"); }
 
   template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs& attrs, const A* const* x, A* const* y) {
+  MINIM_HD static void forward(Lane lane, const Attrs& attrs, In<A> x, Out<A> y) {
     const A *row = x[0], *weight = x[1], *bias = x[2], n = A(lane.n);
     A *to = y[0], *kept_mean = y[1], *kept_rstd = y[2];
     const A mean = lane.template sum<A>([=](Index j) { return row[j]; }) / n;
@@ -38,8 +38,7 @@ struct LayerNorm {
     });
   }
   template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs&, const A* const* x, const A* const* y,
-                           const A* const* g, A* const* d) {
+  MINIM_HD static void vjp(Lane lane, const Attrs&, In<A> x, In<A> y, In<A> g, Out<A> d) {
     const A *row = x[0], *weight = x[1], *from = g[0], mean = y[1][0], rstd = y[2][0],
             n = A(lane.n);
     A *dx = d[0], *dweight = d[1], *dbias = d[2];

@@ -7,16 +7,6 @@ namespace {
 
 MatrixRef matrix_of(const Arg& x) { return {x.data, x.dtype, x.strides[0], x.strides[1]}; }
 
-void multiply(Index m, Index n, Index k, const MatrixRef& a, const MatrixRef& b, const Arg& to,
-              const Arg* bias = nullptr) {
-  GemmArgs g;
-  g.m = m, g.n = n, g.k = k;
-  g.a = a, g.b = b;
-  g.c = to.data, g.c_dtype = to.dtype, g.c_row_stride = n;
-  if (bias) g.bias = bias->data, g.bias_dtype = bias->dtype;
-  gemm(g);
-}
-
 }  // namespace
 
 void Linear::infer(OpArgs& args) {
@@ -38,41 +28,35 @@ void Linear::infer(OpArgs& args) {
 }
 
 void Linear::forward(OpArgs& args) {
-  const Arg &weight = args.in[1], &bias = args.in[2];
+  const Arg &weight = args.in[1], &y = args.out[0];
+  const Index out = weight.shape[0], in = weight.shape[1];
   const Rows x(args.in[0]);
-  Scratch<std::byte> dense(bias.defined ? size_t(bias.shape.numel()) * size_of(bias.dtype) : 0);
-  const Arg added{dense.data(), bias.dtype, bias.shape, {1}, true};
-  if (bias.defined) copy(bias, added);
-  multiply(x.count(), weight.shape[0], weight.shape[1], x.matrix(), transposed(matrix_of(weight)),
-           args.out[0], bias.defined ? &added : nullptr);
+  const Dense bias(args.in[2]);
+  gemm({x.count(), out, in, x.matrix(), transposed(matrix_of(weight)), y.data, y.dtype, out,
+        bias.arg.data, bias.arg.dtype});
 }
 
 void Linear::backward(OpArgs& args) {
   const Index out = args.in[1].shape[0], in = args.in[1].shape[1];
   const Rows g(args.grad_out[0]);
-  if (args.grad_in[1].data) {
-    const Rows x(args.in[0]);
-    multiply(out, in, g.count(), transposed(g.matrix()), x.matrix(), args.grad_in[1]);
-  }
-  if (args.grad_in[0].data)
-    multiply(g.count(), in, out, g.matrix(), matrix_of(args.in[1]), args.grad_in[0]);
+  if (const Arg& d = args.grad_in[1]; d.data)
+    product(out, in, g.count(), 1, transposed(g.matrix()), Rows(args.in[0]).matrix(), d.data,
+            d.dtype);
+  if (const Arg& d = args.grad_in[0]; d.data)
+    product(g.count(), in, out, 1, g.matrix(), matrix_of(args.in[1]), d.data, d.dtype);
   if (args.grad_in[2].data) sum_to(g.arg, args.grad_in[2]);
 }
 
 std::vector<Example> Linear::examples() {
-  std::vector<Example> list;
-  const Shape none{-1};
-  auto add = [&](const Shape& x, const Shape& weight, const Shape& bias) {
-    list.push_back({{x, weight, bias}, {}, 0});
-  };
-  add({3, 4}, {5, 4}, {5});
-  add({3, 4}, {5, 4}, none);
-  add({4}, {5, 4}, {5});  // a single position
-  add({2, 3, 4}, {5, 4}, {5});
-  add({2, 3, 4}, {1, 4}, none);
-  add({0, 4}, {5, 4}, {5});  // no position
-  add({3, 0}, {2, 0}, {2});  // no feature: the bias alone
-  return list;
+  Examples<> all;
+  all.add({{3, 4}, {5, 4}, {5}});
+  all.add({{3, 4}, {5, 4}, all.none});
+  all.add({{4}, {5, 4}, {5}});  // a single position
+  all.add({{2, 3, 4}, {5, 4}, {5}});
+  all.add({{2, 3, 4}, {1, 4}, all.none});
+  all.add({{0, 4}, {5, 4}, {5}});  // no position
+  all.add({{3, 0}, {2, 0}, {2}});  // no feature: the bias alone
+  return all;
 }
 
 }  // namespace minim::op

@@ -4,13 +4,7 @@
 
 namespace minim::op {
 
-struct LogSoftmax {
-  static constexpr std::array operands{Operand{"x"}};
-  static constexpr std::array outputs{Along::row};
-  static constexpr Saves saves{.outputs = 0b1};
-  struct Attrs {
-    Index dim = -1;
-  };
+struct LogSoftmax : Softmax {
   static uint32_t axes(const Attrs& attrs, int rank) {
     return rank == 0 ? 0 : uint32_t{1} << normalize_axis(attrs.dim, rank, "log_softmax");
   }
@@ -21,7 +15,7 @@ struct LogSoftmax {
     return top == -std::numeric_limits<A>::infinity() ? A(0) : top;
   }
   template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs&, const A* const* x, A* const* y) {
+  MINIM_HD static void forward(Lane lane, const Attrs&, In<A> x, Out<A> y) {
     if (lane.n == 0) return;
     const A* row = x[0];
     A* to = y[0];
@@ -31,8 +25,7 @@ struct LogSoftmax {
     lane.each([=](Index j) { to[j] = (row[j] - top) - rest; });
   }
   template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs&, const A* const*, const A* const* y,
-                           const A* const* g, A* const* d) {
+  MINIM_HD static void vjp(Lane lane, const Attrs&, In<A>, In<A> y, In<A> g, Out<A> d) {
     if (lane.n == 0) return;
     const A *result = y[0], *from = g[0];
     A* to = d[0];
@@ -42,7 +35,6 @@ struct LogSoftmax {
     const A total = lane.template sum<A>([=](Index j) { return from[j]; });
     lane.each([=](Index j) { to[j] = from[j] - math::exp(result[j]) * total; });
   }
-  static std::vector<Example> examples() { return Softmax::row_examples<LogSoftmax>(); }
 };
 
 }  // namespace minim::op

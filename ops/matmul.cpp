@@ -83,7 +83,7 @@ void gradient(const Shape& batch, const Arg& to, F product) {
 }
 
 template <class A>
-void backward_in(const OpArgs& args) {
+void backward_in(OpArgs& args) {
   const Product p(args, args.grad_out[0], true);
   const Matrices x(p.x, p.batch), y(p.y, p.batch), g(p.out, p.batch);
   if (args.grad_in[0].data)
@@ -126,28 +126,25 @@ void MatMul::forward(OpArgs& args) {
   multiply(p.batch, x, false, y, false, out, p.m, p.n, p.k);
 }
 
-void MatMul::backward(OpArgs& args) {
-  compute_in(args.dtype) == Compute::f64 ? backward_in<double>(args) : backward_in<float>(args);
-}
+void MatMul::backward(OpArgs& args) { run_floating(args, backward_in<float>, backward_in<double>); }
 
 std::vector<Example> MatMul::examples() {
-  std::vector<Example> list;
-  auto add = [&](const Shape& x, const Shape& y) { list.push_back({{x, y}, {}, 0}); };
-  add({2, 3}, {3, 4});
-  add({3}, {3});
-  add({3}, {3, 4});
-  add({2, 3}, {3});
-  add({4}, {2, 4, 3});
-  add({2, 3, 4}, {4});
-  add({2, 3, 4}, {4, 5});     // one matrix for all
-  add({2, 3, 4}, {2, 4, 5});  // a batch
-  add({3, 4}, {2, 4, 2});     // broadcast batches
-  add({2, 1, 3, 4}, {3, 4, 2});
-  add({1, 3, 4}, {2, 4, 1});
-  add({2, 3, 4}, {1, 4, 2});
-  add({0, 3}, {3, 2});  // empty
-  add({2, 0}, {0, 3});
-  return list;
+  Examples<> all;
+  all.add({{2, 3}, {3, 4}});
+  all.add({{3}, {3}});
+  all.add({{3}, {3, 4}});
+  all.add({{2, 3}, {3}});
+  all.add({{4}, {2, 4, 3}});
+  all.add({{2, 3, 4}, {4}});
+  all.add({{2, 3, 4}, {4, 5}});     // one matrix for all
+  all.add({{2, 3, 4}, {2, 4, 5}});  // a batch
+  all.add({{3, 4}, {2, 4, 2}});     // broadcast batches
+  all.add({{2, 1, 3, 4}, {3, 4, 2}});
+  all.add({{1, 3, 4}, {2, 4, 1}});
+  all.add({{2, 3, 4}, {1, 4, 2}});
+  all.add({{0, 3}, {3, 2}});  // empty
+  all.add({{2, 0}, {0, 3}});
+  return all;
 }
 
 }  // namespace minim::op

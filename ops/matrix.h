@@ -1,7 +1,7 @@
 // ops/matrix.h -- arguments as the matrices of products: by their strides, without copies.
 #pragma once
 #include <memory>
-
+#include <optional>
 #include <utility>
 
 #include "minim/core/allocator.h"
@@ -26,6 +26,14 @@ inline Index offset_of(Index i, const Shape& shape, const Strides& strides) {
 inline MatrixRef transposed(MatrixRef m) {
   std::swap(m.row_stride, m.col_stride);
   return m;
+}
+
+/// c = alpha a b (+ c where `add`), whose rows lie one after the other.
+inline void product(Index m, Index n, Index k, double alpha, const MatrixRef& a, const MatrixRef& b,
+                    void* c, DType c_dtype, bool add = false) {
+  GemmArgs g{m, n, k, a, b, c, c_dtype, n};
+  g.alpha = alpha, g.accumulate = add;
+  gemm(g);
 }
 
 /// The last two axes of an argument of rank 2 or more, over a batch of which its other axes are
@@ -65,16 +73,32 @@ inline bool join_rows(Arg& x) {
   return true;
 }
 
-/// (..., n) as one matrix; copied only where no single stride steps through its rows.
-struct Rows {
+/// An argument, if it is given, as dense elements; copied only where it is not.
+struct Dense {
   Arg arg;
   std::unique_ptr<Scratch<std::byte>> copied;
 
+  explicit Dense(const Arg& x) : arg(x) {
+    arg.strides = contiguous_strides(x.shape);
+    if (x.strides == arg.strides || !x.data) return;
+    copied = std::make_unique<Scratch<std::byte>>(size_t(x.shape.numel()) * size_of(x.dtype));
+    arg.data = copied->data();
+    copy(x, arg);
+  }
+  /// The matrix from an element on.
+  MatrixRef matrix(Index at, Index row_stride) const {
+    return {advance(arg.data, arg.dtype, at), arg.dtype, row_stride, 1};
+  }
+};
+
+/// (..., n) as one matrix; copied only where no single stride steps through its rows.
+struct Rows {
+  Arg arg;
+  std::optional<Dense> dense;
+
   explicit Rows(const Arg& x) : arg(x) {
     if (join_rows(arg)) return;
-    copied = std::make_unique<Scratch<std::byte>>(size_t(x.shape.numel()) * size_of(x.dtype));
-    arg = {copied->data(), x.dtype, x.shape, contiguous_strides(x.shape), true};
-    copy(x, arg);
+    arg = dense.emplace(x).arg;
     join_rows(arg);
   }
   MatrixRef matrix() const { return {arg.data, arg.dtype, arg.strides[0], arg.strides[1]}; }

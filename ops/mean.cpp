@@ -47,18 +47,7 @@ void Mean::infer(OpArgs& args) {
   args.out[0].shape = reduced_shape(args.in[0].shape, mask_of(args), args.attrs.as<Axes>().keepdim);
 }
 
-void Mean::forward(OpArgs& args) {
-  compute_in(args.dtype) == Compute::f64 ? forward_as<double>(args) : forward_as<float>(args);
-}
-
-void Mean::backward(OpArgs& args) {
-  compute_in(args.dtype) == Compute::f64 ? backward_as<double>(args) : backward_as<float>(args);
-}
-
-std::vector<Example> Mean::examples() {
-  std::vector<Example> list = reduce_examples<Mean>(false);
-  add_single<Mean>(list);
-  return list;
-}
+void Mean::forward(OpArgs& args) { run_floating(args, forward_as<float>, forward_as<double>); }
+void Mean::backward(OpArgs& args) { run_floating(args, backward_as<float>, backward_as<double>); }
 
 }  // namespace minim::op

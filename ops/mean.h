@@ -11,7 +11,7 @@ struct Mean {
   static void infer(OpArgs& args);
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);
-  static std::vector<Example> examples();
+  static std::vector<Example> examples() { return reduce_examples<Mean>(false); }
 };
 
 }  // namespace minim::op

@@ -21,17 +21,12 @@ Tensor Tensor::reshape(const Shape& shape) const {
 Tensor Tensor::flatten(Index from, Index to) const {
   if (rank() == 0) return reshape({1});
   int first = normalize_axis(from, rank(), "flatten"), last = normalize_axis(to, rank(), "flatten");
-  Shape shape;
-  Index n = 1;
-  for (int i = 0; i < rank(); ++i) {
-    if (i < first || i > last) {
-      shape.push_back(this->shape()[i]);
-      continue;
-    }
-    n *= this->shape()[i];
-    if (i == last) shape.push_back(n);
+  Shape merged = shape();
+  for (int i = first; i < last; ++i) {
+    merged[first] *= merged[first + 1];
+    merged.erase(first + 1);
   }
-  return reshape(shape);
+  return reshape(merged);
 }
 
 Tensor Tensor::permute(const Dims& order) const { return minim::permute(*this, {order}); }

@@ -6,7 +6,6 @@ namespace minim::op {
 
 struct Neg : Unary<Neg> {
   static constexpr bool integers = true;
-  static constexpr Saves saves{};
   static void infer(OpArgs& args) {
     if (args.dtype == DType::boolean) fail("[neg] bool has no negative; x == false turns it");
     args.out[0].shape = args.in[0].shape;

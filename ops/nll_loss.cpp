@@ -46,29 +46,21 @@ void NllLoss::infer(OpArgs& args) {
   infer_class_loss(args, args.attrs.as<Attrs>().reduction, "nll_loss", "log-probabilities");
 }
 
-void NllLoss::forward(OpArgs& args) {
-  compute_in(args.dtype) == Compute::f64 ? forward_in<double>(args) : forward_in<float>(args);
-}
-
+void NllLoss::forward(OpArgs& args) { run_floating(args, forward_in<float>, forward_in<double>); }
 void NllLoss::backward(OpArgs& args) {
-  compute_in(args.dtype) == Compute::f64 ? backward_in<double>(args) : backward_in<float>(args);
+  run_floating(args, backward_in<float>, backward_in<double>);
 }
 
 std::vector<Example> NllLoss::examples() {
-  std::vector<Example> list;
-  auto add = [&](const Shape& target, Index classes, Attrs attrs) {
-    Shape x = target;
-    x.push_back(classes);
-    list.push_back({{x, target}, minim::Attrs(attrs), classes});
-  };
+  Examples<Attrs> all;
   for (Reduction reduction : {Reduction::mean, Reduction::sum, Reduction::none}) {
-    add({4}, 5, {-100, reduction});
-    add({6}, 3, {1, reduction});  // class 1 is ignored
-    add({0}, 4, {-100, reduction});
+    all.add({{4, 5}, {4}}, {-100, reduction}, 5);
+    all.add({{6, 3}, {6}}, {1, reduction}, 3);  // class 1 is ignored
+    all.add({{0, 4}, {0}}, {-100, reduction}, 4);
   }
-  add({2, 3}, 7, {});
-  add({}, 3, {});  // one position
-  return list;
+  all.add({{2, 3, 7}, {2, 3}}, {}, 7);
+  all.add({{3}, {}}, {}, 3);  // one position
+  return all;
 }
 
 }  // namespace minim::op

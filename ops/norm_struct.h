@@ -24,15 +24,15 @@ inline void check_parameters(const OpArgs& args, std::span<const Operand> operan
 /// Rows of every kind with 0 .. all of `parameters` given.
 template <class Op>
 std::vector<Example> norm_examples(int parameters) {
-  std::vector<Example> list;
+  Examples<typename Op::Attrs> all;
   for (int given = 0; given <= parameters; ++given)
     for (const Shape& x : {Shape{7}, Shape{3, 5}, Shape{2, 3, 4}, Shape{0, 3}}) {
-      Example e{{x}, Attrs(typename Op::Attrs{}), 0};
+      std::vector<Shape> shapes{x};
       for (int k = 1; k <= parameters; ++k)
-        e.shapes.push_back(k <= given ? Shape{x[x.rank() - 1]} : Shape{-1});
-      list.push_back(e);
+        shapes.push_back(k <= given ? Shape{x[x.rank() - 1]} : all.none);
+      all.add(shapes);
     }
-  return list;
+  return all;
 }
 
 }  // namespace minim::op

@@ -22,15 +22,14 @@ struct Normalize {
   static void check(OpArgs& args) { Norm::check_order(args.attrs.as<Attrs>().p, "normalize"); }
 
   template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs& attrs, const A* const* x, A* const* y) {
+  MINIM_HD static void forward(Lane lane, const Attrs& attrs, In<A> x, Out<A> y) {
     const A *row = x[0], norm = Norm::value(lane, attrs.p, row);
     const A by = norm < A(attrs.eps) ? A(attrs.eps) : norm;
     A* to = y[0];
     lane.each([=](Index j) { to[j] = row[j] / by; });
   }
   template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs& attrs, const A* const* x, const A* const*,
-                           const A* const* g, A* const* d) {
+  MINIM_HD static void vjp(Lane lane, const Attrs& attrs, In<A> x, In<A>, In<A> g, Out<A> d) {
     const A *row = x[0], *from = g[0], norm = Norm::value(lane, attrs.p, row), eps = A(attrs.eps);
     A* to = d[0];
     if (norm == A(0)) return lane.each([=](Index j) { to[j] = A(0); });
@@ -41,19 +40,16 @@ struct Normalize {
     });
   }
   static std::vector<Example> examples() {
-    std::vector<Example> list;
-    auto add = [&](const Shape& x, const Attrs& attrs) {
-      list.push_back({{x}, minim::Attrs(attrs), 0});
-    };
+    Examples<Attrs> all;
     for (double p : {2.0, 1.0, 3.0, std::numeric_limits<double>::infinity()}) {
-      add({3, 5}, {.p = p});
-      add({2, 3, 4}, {.p = p, .dim = 0});
+      all.add({{3, 5}}, {.p = p});
+      all.add({{2, 3, 4}}, {.p = p, .dim = 0});
     }
-    add({37}, {.dim = 0});
-    add({2, 3, 4}, {.dim = -1, .eps = 2.5});  // some rows are shorter than eps
-    add({2, 3}, {.eps = 100});
-    add({0, 3}, {});
-    return list;
+    all.add({{37}}, {.dim = 0});
+    all.add({{2, 3, 4}}, {.dim = -1, .eps = 2.5});  // some rows are shorter than eps
+    all.add({{2, 3}}, {.eps = 100});
+    all.add({{0, 3}});
+    return all;
   }
 };
 

@@ -30,12 +30,31 @@ struct Saves {
   uint32_t inputs = 0, outputs = 0;
 };
 
+/// What a rowwise op reads and writes: an array of A for each operand or output (core/rowwise.h).
+template <class A>
+using In = const A* const*;
+template <class A>
+using Out = A* const*;
+
 /// One call that the generated tests make.
 struct Example {
   std::vector<Shape> shapes;  ///< per operand; a missing optional operand has the shape {-1}
   Attrs attrs;
   Index classes = 0;  ///< Domain::index values lie in [0, classes)
 };
+/// Those of an op with attributes of type A.
+template <class A = NoAttrs>
+struct Examples : std::vector<Example> {
+  const Shape none{-1};  ///< of an operand that is not given
+  void add(std::vector<Shape> shapes, const A& attrs = {}, Index classes = 0) {
+    push_back({std::move(shapes), Attrs(attrs), classes});
+  }
+};
+
+/// The kernel that computes in f64 where the op does, else the one in fp32.
+inline void run_floating(OpArgs& args, Kernel in_f32, Kernel in_f64) {
+  (compute_in(args.dtype) == Compute::f64 ? in_f64 : in_f32)(args);
+}
 
 namespace op {
 

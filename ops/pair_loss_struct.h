@@ -28,25 +28,21 @@ struct PairLoss {
       fail("[", Element::name, "] batchmean of a 0-dim x: it needs a first axis; use mean");
     args.out[0].shape = reduction == Reduction::none ? args.in[0].shape : Shape{};
   }
-  static void forward(OpArgs& args) {
-    compute_in(args.dtype) == Compute::f64 ? forward_as<double>(args) : forward_as<float>(args);
-  }
+  static void forward(OpArgs& args) { run_floating(args, forward_as<float>, forward_as<double>); }
   static void backward(OpArgs& args) {
-    compute_in(args.dtype) == Compute::f64 ? backward_as<double>(args) : backward_as<float>(args);
+    run_floating(args, backward_as<float>, backward_as<double>);
   }
   static std::vector<Example> examples() {
-    std::vector<Example> list;
-    auto add = [&](const Shape& s, Attrs attrs) {
-      list.push_back({{s, s}, minim::Attrs(attrs), 0});
-    };
+    Examples<Attrs> all;
     for (Attrs attrs : variants())
       for (Reduction r : {Reduction::mean, Reduction::sum, Reduction::none}) {
         attrs.reduction = r;
-        for (const Shape& s : {Shape{}, Shape{1}, Shape{37}, Shape{2, 3, 4}}) add(s, attrs);
-        if (r != Reduction::mean) add({0, 3}, attrs);
+        for (const Shape& s : {Shape{}, Shape{1}, Shape{37}, Shape{2, 3, 4}})
+          all.add({s, s}, attrs);
+        if (r != Reduction::mean) all.add({{0, 3}, {0, 3}}, attrs);
       }
-    add({2, 3, 4}, {Reduction::batchmean});
-    return list;
+    all.add({{2, 3, 4}, {2, 3, 4}}, {Reduction::batchmean});
+    return all;
   }
 
  private:

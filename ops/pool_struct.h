@@ -78,11 +78,9 @@ struct PoolOf {
     out[out.rank() - 2] = w.h.out();
     out[out.rank() - 1] = w.w.out();
   }
-  static void forward(OpArgs& args) {
-    compute_in(args.dtype) == Compute::f64 ? forward_in<double>(args) : forward_in<float>(args);
-  }
+  static void forward(OpArgs& args) { run_floating(args, forward_in<float>, forward_in<double>); }
   static void backward(OpArgs& args) {
-    compute_in(args.dtype) == Compute::f64 ? backward_in<double>(args) : backward_in<float>(args);
+    run_floating(args, backward_in<float>, backward_in<double>);
   }
 
  private:

@@ -20,7 +20,7 @@ struct Prod {
     args.out[0].shape = reduced_shape(x, axes(attrs, x.rank()), attrs.keepdim);
   }
   template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs&, const A* const* x, A* const* y) {
+  MINIM_HD static void forward(Lane lane, const Attrs&, In<A> x, Out<A> y) {
     const A* row = x[0];
     A* to = y[0];
     lane.once([=] {
@@ -29,8 +29,7 @@ struct Prod {
     });
   }
   template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs&, const A* const* x, const A* const*,
-                           const A* const* g, A* const* d) {
+  MINIM_HD static void vjp(Lane lane, const Attrs&, In<A> x, In<A>, In<A> g, Out<A> d) {
     const A *row = x[0], from = g[0][0];
     A* to = d[0];
     lane.once([=] {
@@ -39,11 +38,7 @@ struct Prod {
       for (Index j = lane.n; j-- > 0; after *= row[j]) to[j] *= after;
     });
   }
-  static std::vector<Example> examples() {
-    std::vector<Example> list = reduce_examples<Prod>(true);
-    add_single<Prod>(list);
-    return list;
-  }
+  static std::vector<Example> examples() { return reduce_examples<Prod>(true); }
 };
 
 }  // namespace minim::op

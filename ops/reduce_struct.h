@@ -77,20 +77,16 @@ inline Arg keep_axes(const Arg& reduced, const Shape& x, uint32_t mask) {
   return out;
 }
 
-template <class Op>
-Example reduce_example(const Shape& shape, const typename Op::Attrs& attrs) {
-  return {{shape}, Attrs(attrs), 0};
-}
-
 /// Every kind of shape and choice of axes, with the other attributes as in `attrs`.
-/// @param empty also results that are made from no elements
+/// @param empty also results that are made from no elements @param single and from one
 template <class Op>
-std::vector<Example> reduce_examples(bool empty, typename Op::Attrs attrs = {}) {
-  std::vector<Example> list;
+std::vector<Example> reduce_examples(bool empty, typename Op::Attrs attrs = {},
+                                     bool single = true) {
+  Examples<typename Op::Attrs> all;
   auto add = [&](Shape shape, Dims axes, bool keepdim = false) {
     attrs.axes = axes;
     attrs.keepdim = keepdim;
-    list.push_back(reduce_example<Op>(shape, attrs));
+    all.add({shape}, attrs);
   };
   add({37}, {});
   add({3, 5}, {-1});
@@ -103,15 +99,11 @@ std::vector<Example> reduce_examples(bool empty, typename Op::Attrs attrs = {}) 
   add({0, 3}, {1});
   if (empty) add({0}, {});
   if (empty) add({0, 3}, {0}, true);
-  return list;
-}
-
-/// The shapes whose results are made from one element.
-template <class Op>
-void add_single(std::vector<Example>& list, typename Op::Attrs attrs = {}) {
-  for (const Shape& shape : {Shape{}, Shape{1}}) list.push_back(reduce_example<Op>(shape, attrs));
-  attrs.axes = {1};
-  list.push_back(reduce_example<Op>({3, 1}, attrs));
+  if (!single) return all;
+  add({}, {});
+  add({1}, {});
+  add({3, 1}, {1});
+  return all;
 }
 
 }  // namespace minim::op

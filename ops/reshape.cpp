@@ -62,14 +62,13 @@ Index Reshape::view(OpArgs& args) {
 }
 
 std::vector<Example> Reshape::examples() {
-  std::vector<Example> list;
-  auto add = [&](Shape from, Shape to) { list.push_back({{from}, minim::Attrs(Attrs{to})}); };
-  add({6}, {2, 3});
-  add({2, 3, 4}, {6, -1});
-  add({1, 5}, {5, 1, 1});
-  add({0, 3}, {0});
-  add({}, {1, 1});
-  return list;
+  Examples<Attrs> all;
+  all.add({{6}}, {{2, 3}});
+  all.add({{2, 3, 4}}, {{6, -1}});
+  all.add({{1, 5}}, {{5, 1, 1}});
+  all.add({{0, 3}}, {{0}});
+  all.add({{}}, {{1, 1}});
+  return all;
 }
 
 }  // namespace minim::op

@@ -20,7 +20,7 @@ struct RmsNorm {
   static void check(OpArgs& args) { check_parameters(args, operands, "rms_norm"); }
 
   template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs& attrs, const A* const* x, A* const* y) {
+  MINIM_HD static void forward(Lane lane, const Attrs& attrs, In<A> x, Out<A> y) {
     const A *row = x[0], *weight = x[1];
     A *to = y[0], *kept = y[1];
     const A squares = lane.template sum<A>([=](Index j) { return row[j] * row[j]; });
@@ -29,8 +29,7 @@ struct RmsNorm {
     lane.once([=] { kept[0] = scale; });
   }
   template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs&, const A* const* x, const A* const* y,
-                           const A* const* g, A* const* d) {
+  MINIM_HD static void vjp(Lane lane, const Attrs&, In<A> x, In<A> y, In<A> g, Out<A> d) {
     const A *row = x[0], *weight = x[1], *from = g[0], scale = y[1][0];
     A *dx = d[0], *dweight = d[1];
     // Called with or without a weight: a condition inside the sum would keep it from being

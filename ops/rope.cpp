@@ -7,9 +7,12 @@
 namespace minim::op {
 namespace {
 
-/// Turns every pair of `from` by its angle times `sign`.
-template <class A>
-void turn(const OpArgs& args, const Arg& from, const Arg& to, double sign) {
+/// Turns every pair by its angle; those of the gradient back.
+template <class A, bool backward>
+void turn(OpArgs& args) {
+  const Arg &from = backward ? args.grad_out[0] : args.in[0],
+            &to = backward ? args.grad_in[0] : args.out[0];
+  const double sign = backward ? -1 : 1;
   const auto& attrs = args.attrs.as<Rope::Attrs>();
   const int rank = to.shape.rank();
   const Index length = to.shape[rank - 2], width = to.shape[rank - 1], half = width / 2;
@@ -46,11 +49,6 @@ void turn(const OpArgs& args, const Arg& from, const Arg& to, double sign) {
                });
 }
 
-void turn_in(const OpArgs& args, const Arg& from, const Arg& to, double sign) {
-  compute_in(args.dtype) == Compute::f64 ? turn<double>(args, from, to, sign)
-                                         : turn<float>(args, from, to, sign);
-}
-
 }  // namespace
 
 void Rope::infer(OpArgs& args) {
@@ -63,18 +61,17 @@ void Rope::infer(OpArgs& args) {
   args.out[0].strides = dense_strides(x, args.in[0].strides);
 }
 
-void Rope::forward(OpArgs& args) { turn_in(args, args.in[0], args.out[0], 1); }
-void Rope::backward(OpArgs& args) { turn_in(args, args.grad_out[0], args.grad_in[0], -1); }
+void Rope::forward(OpArgs& args) { run_floating(args, turn<float, false>, turn<double, false>); }
+void Rope::backward(OpArgs& args) { run_floating(args, turn<float, true>, turn<double, true>); }
 
 std::vector<Example> Rope::examples() {
-  std::vector<Example> list;
-  auto add = [&](const Shape& x, Attrs attrs) { list.push_back({{x}, minim::Attrs(attrs), 0}); };
-  add({3, 4}, {});
-  add({1, 2}, {.theta = 10000, .offset = 5});
-  add({2, 3, 5, 6}, {.theta = 500000, .offset = 100});
-  add({2, 0, 4}, {});
-  add({3, 0}, {});
-  return list;
+  Examples<Attrs> all;
+  all.add({{3, 4}});
+  all.add({{1, 2}}, {.theta = 10000, .offset = 5});
+  all.add({{2, 3, 5, 6}}, {.theta = 500000, .offset = 100});
+  all.add({{2, 0, 4}});
+  all.add({{3, 0}});
+  return all;
 }
 
 }  // namespace minim::op

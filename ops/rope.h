@@ -10,7 +10,6 @@ namespace minim::op {
 
 struct Rope {
   static constexpr std::array operands{Operand{"x"}};
-  static constexpr Saves saves{};
   static constexpr bool strided = true;
   struct Attrs {
     double theta = 10000;

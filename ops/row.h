@@ -33,6 +33,23 @@ constexpr std::span<const Operand> operands() {
     return std::span(kNamed).first(Op::arity);
 }
 
+/// How many outputs the kernel makes.
+template <class Op>
+constexpr int outputs() {
+  if constexpr (requires { Op::n_outputs; })
+    return Op::n_outputs;
+  else if constexpr (Rowwise<Op>)
+    return int(Op::outputs.size());
+  else
+    return 1;
+}
+/// How many of them the caller sees.
+template <class Op>
+constexpr int returned() {
+  if constexpr (requires { Op::returned; }) return Op::returned;
+  return outputs<Op>();
+}
+
 inline void broadcast_shape(OpArgs& args) {
   Shape shape = args.in[0].shape;
   for (int k = 1; k < args.n_in; ++k) shape = broadcast(shape, args.in[k].shape, "broadcast");
@@ -59,18 +76,17 @@ void row_shapes(OpArgs& args) {
 template <class Op>
 std::vector<Example> examples() {
   if constexpr (requires { Op::examples(); }) return Op::examples();
-  Example one{{}, Attrs(attrs_t<Op>{}), 0};
-  std::vector<Example> list;
-  for (const Shape& shape : {Shape{}, Shape{0}, Shape{1}, Shape{37}, Shape{3, 5}, Shape{2, 3, 4}}) {
-    one.shapes.assign(operands<Op>().size(), shape);
-    list.push_back(one);
+  std::vector<attrs_t<Op>> variants(1);
+  if constexpr (requires { Op::variants(); }) variants = Op::variants();
+  constexpr size_t n = operands<Op>().size();
+  Examples<attrs_t<Op>> all;
+  for (const auto& attrs : variants) {
+    for (const Shape& x : {Shape{}, Shape{0}, Shape{1}, Shape{37}, Shape{3, 5}, Shape{2, 3, 4}})
+      all.add(std::vector(n, x), attrs);
+    std::vector<Shape> broadcast(n, Shape{3, 1});  // in either direction
+    if (n > 1) broadcast[1] = {2, 1, 4}, all.add(broadcast, attrs);
   }
-  if (operands<Op>().size() > 1) {  // broadcasting, in either direction
-    one.shapes.assign(operands<Op>().size(), Shape{3, 1});
-    one.shapes[1] = Shape{2, 1, 4};
-    list.push_back(one);
-  }
-  return list;
+  return all;
 }
 
 }  // namespace row_defaults
@@ -130,12 +146,10 @@ constexpr OpRow make_row(const char* name, Cast cast, Cast lean, double error, c
   row.error = error;
   row.why = why;
   row.operands = row_defaults::operands<Op>();
-  row.outputs = row.returned = 1;
+  row.outputs = row_defaults::outputs<Op>();
+  row.returned = row_defaults::returned<Op>();
   if constexpr (requires { Op::result; }) row.result = Op::result;
   if constexpr (requires { Op::saves; }) row.saves = Op::saves;
-  if constexpr (Rowwise<Op>) row.outputs = row.returned = int(Op::outputs.size());
-  if constexpr (requires { Op::n_outputs; }) row.outputs = row.returned = Op::n_outputs;
-  if constexpr (requires { Op::returned; }) row.returned = Op::returned;
   if constexpr (requires { Op::same_dtype; }) row.same_dtype = Op::same_dtype;
   if constexpr (requires { Op::integers; }) row.integers = Op::integers;
   if constexpr (requires { Op::random; }) row.random = Op::random;

@@ -10,16 +10,6 @@ namespace {
 
 using Attention = ScaledDotProductAttention;
 
-void product(Index m, Index n, Index k, double alpha, const MatrixRef& a, const MatrixRef& b,
-             void* c, DType c_dtype, bool add = false) {
-  GemmArgs g;
-  g.m = m, g.n = n, g.k = k;
-  g.a = a, g.b = b;
-  g.c = c, g.c_dtype = c_dtype, g.c_row_stride = n;
-  g.alpha = alpha, g.accumulate = add;
-  gemm(g);
-}
-
 /// Whether none of the rows has an infinity or NaN, by the bits: those have every bit of the
 /// exponent.
 template <class U, U exponent>
@@ -285,22 +275,20 @@ void ScaledDotProductAttention::forward(OpArgs& args) { run(kForward, args); }
 void ScaledDotProductAttention::backward(OpArgs& args) { run(kBackward, args); }
 
 std::vector<Example> ScaledDotProductAttention::examples() {
-  std::vector<Example> list;
-  const Shape none{-1};
-  auto add = [&](const Shape& q, const Shape& k, const Shape& v, const Shape& mask, Attrs attrs) {
-    list.push_back({{q, k, v, mask}, minim::Attrs(attrs), 0});
-  };
+  Examples<Attrs> all;
+  const Shape& none = all.none;
   for (AttentionKernel kernel : {AttentionKernel::fused, AttentionKernel::reference}) {
     for (bool causal : {false, true})
       for (const Shape& mask : {none, Shape{4, 4}, Shape{2, 1, 1, 4}})
-        add({2, 3, 4, 2}, {2, 3, 4, 2}, {2, 3, 4, 2}, mask, {causal, 0, 0, kernel});
-    add({3, 2}, {5, 2}, {5, 4}, none, {false, 0.5, 0, kernel});  // no batch, other sizes
-    add({1, 3, 2}, {1, 5, 2}, {1, 5, 1}, {3, 5}, {true, 0, 0, kernel});
-    add({1, 4, 3, 2}, {1, 2, 3, 2}, {1, 2, 3, 2}, none, {true, 0, 0.5, kernel});  // grouped heads
-    add({2, 3, 2}, {2, 0, 2}, {2, 0, 2}, none, {false, 0, 0, kernel});            // no key
-    add({2, 0, 2}, {2, 3, 2}, {2, 3, 2}, none, {false, 0, 0, kernel});            // no query
+        all.add({{2, 3, 4, 2}, {2, 3, 4, 2}, {2, 3, 4, 2}, mask}, {causal, 0, 0, kernel});
+    all.add({{3, 2}, {5, 2}, {5, 4}, none}, {false, 0.5, 0, kernel});  // no batch, other sizes
+    all.add({{1, 3, 2}, {1, 5, 2}, {1, 5, 1}, {3, 5}}, {true, 0, 0, kernel});
+    // grouped heads; no key; no query
+    all.add({{1, 4, 3, 2}, {1, 2, 3, 2}, {1, 2, 3, 2}, none}, {true, 0, 0.5, kernel});
+    all.add({{2, 3, 2}, {2, 0, 2}, {2, 0, 2}, none}, {false, 0, 0, kernel});
+    all.add({{2, 0, 2}, {2, 3, 2}, {2, 3, 2}, none}, {false, 0, 0, kernel});
   }
-  return list;
+  return all;
 }
 
 }  // namespace minim::op

@@ -10,6 +10,7 @@
 namespace minim::op {
 
 struct ScatterAdd {
+  static constexpr const char* name = "scatter_add";
   static constexpr std::array operands{
       Operand{"x"}, Operand{"index", Accepts::integer, Domain::index}, Operand{"src"}};
   static constexpr bool integers = true;

@@ -16,7 +16,7 @@ struct Softmax {
     return rank == 0 ? 0 : uint32_t{1} << normalize_axis(attrs.dim, rank, "softmax");
   }
   template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs&, const A* const* x, A* const* y) {
+  MINIM_HD static void forward(Lane lane, const Attrs&, In<A> x, Out<A> y) {
     if (lane.n == 0) return;
     const A* row = x[0];
     A* to = y[0];
@@ -27,8 +27,7 @@ struct Softmax {
     lane.each([=](Index j) { to[j] = math::exp(row[j] - top) / sum; });
   }
   template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs&, const A* const*, const A* const* y,
-                           const A* const* g, A* const* d) {
+  MINIM_HD static void vjp(Lane lane, const Attrs&, In<A>, In<A> y, In<A> g, Out<A> d) {
     const A *result = y[0], *from = g[0];
     A* to = d[0];
     const A dot = lane.template sum<A>([=](Index j) { return from[j] * result[j]; });
@@ -38,20 +37,11 @@ struct Softmax {
   /// Every kind of row, along every axis. For ops whose attribute is `dim`.
   template <class Op>
   static std::vector<Example> row_examples() {
-    std::vector<Example> list;
-    auto add = [&](Shape shape, Index dim) {
-      list.push_back({{shape}, minim::Attrs(typename Op::Attrs{dim}), 0});
-    };
-    add({}, -1);
-    add({1}, 0);
-    add({0}, 0);
-    add({37}, -1);
-    add({3, 5}, 0);
-    add({2, 3, 4}, 1);
-    add({2, 3, 4}, -1);
-    add({2, 1}, 1);
-    add({0, 3}, -1);
-    return list;
+    Examples<typename Op::Attrs> all;
+    for (const Shape& x : {Shape{1}, Shape{0}, Shape{3, 5}}) all.add({x}, {0});
+    for (const Shape& x : {Shape{}, Shape{37}, Shape{2, 3, 4}, Shape{0, 3}}) all.add({x}, {-1});
+    for (const Shape& x : {Shape{2, 3, 4}, Shape{2, 1}}) all.add({x}, {1});
+    return all;
   }
 };
 

@@ -8,14 +8,12 @@ namespace minim::op {
 struct Std : Var {
   static uint32_t axes(const Attrs& attrs, int rank) { return axis_mask(attrs.axes, rank, "std"); }
   template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs& attrs, const A* const* x, A* const* y) {
+  MINIM_HD static void forward(Lane lane, const Attrs& attrs, In<A> x, Out<A> y) {
     const A s = math::sqrt(value(lane, attrs, x[0], mean(lane, x[0])));
-    A* to = y[0];
-    lane.once([=] { to[0] = s; });
+    lane.once([=] { y[0][0] = s; });
   }
   template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs& attrs, const A* const* x, const A* const*,
-                           const A* const* g, A* const* d) {
+  MINIM_HD static void vjp(Lane lane, const Attrs& attrs, In<A> x, In<A>, In<A> g, Out<A> d) {
     const A *row = x[0], m = mean(lane, row), s = math::sqrt(value(lane, attrs, row, m));
     const A slope = s == A(0) ? A(0) : g[0][0] / (s * divisor<A>(attrs, lane.n));
     A* to = d[0];

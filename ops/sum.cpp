@@ -23,10 +23,4 @@ void Sum::backward(OpArgs& args) {
   copy(spread(args.grad_out[0], args.in[0].shape, mask_of(args)), args.grad_in[0]);
 }
 
-std::vector<Example> Sum::examples() {
-  std::vector<Example> list = reduce_examples<Sum>(true);
-  add_single<Sum>(list);
-  return list;
-}
-
 }  // namespace minim::op

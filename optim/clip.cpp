@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "minim/amp/gradients.h"
-#include "minim/core/parallel.h"
 #include "minim/core/per_isa.h"
 #include "minim/core/sum.h"
 
@@ -46,20 +45,11 @@ double norm_of(std::span<const Tensor> gradients, double p, double factor) {
   std::vector<amp::Chunk> chunks = amp::chunks_of(gradients);
   if (chunks.empty()) return 0;
   std::vector<double> parts(chunks.size());
-  parallel_for(Index(chunks.size()), 1, [&](Index begin, Index end) {
-    for (Index k = begin; k < end; ++k) {
-      const auto [t, from, to] = chunks[size_t(k)];
-      double& part = parts[size_t(k)];
-      auto add = [&, from = from, n = to - from]<class A>(const A* g) {
-        if (p == 2)
-          per_isa<A, SumOfSquares<A>>(g + from, n, A(factor), &part);
-        else
-          part = power_sum(n, p, [&](Index i) { return double(g[from + i] * A(factor)); });
-      };
-      const void* data = gradients[t].data();
-      gradients[t].dtype() == DType::f64 ? add(static_cast<const double*>(data))
-                                         : add(static_cast<const float*>(data));
-    }
+  amp::each_chunk(gradients, chunks, [&]<class A>(size_t k, const A* g, Index n) {
+    if (p == 2)
+      per_isa<A, SumOfSquares<A>>(g, n, A(factor), &parts[k]);
+    else
+      parts[k] = power_sum(n, p, [&](Index i) { return double(g[i] * A(factor)); });
   });
   auto part = [&](Index k) { return parts[size_t(k)]; };
   Index n = Index(parts.size());
@@ -89,12 +79,10 @@ void clip_grad_value(std::span<const Tensor> params, double limit) {
   check_limit("clip_grad_value", limit);
   for (const Tensor& g : unscaled_gradients(params, "clip_grad_value")) {
     if (!g.defined()) continue;
-    auto clamp = [&, n = g.numel()]<class A>(A* p) {
+    amp::with_elements(g, [&]<class A>(A* p, Index n) {
       for (Index i = 0; i < n; ++i)
         p[i] = p[i] > A(limit) ? A(limit) : p[i] < A(-limit) ? A(-limit) : p[i];
-    };
-    g.dtype() == DType::f64 ? clamp(static_cast<double*>(g.data()))
-                            : clamp(static_cast<float*>(g.data()));
+    });
     g.bump_version();
   }
 }

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "minim/amp/gradients.h"
-#include "minim/core/parallel.h"
 #include "minim/core/sum.h"
 #include "minim/optim/optimizer.h"
 
@@ -32,9 +31,7 @@ std::vector<GradientStatistics> gradient_statistics(std::span<const Tensor> para
       const Tensor& g = gradients[i];
       if (!g.defined() || g.numel() == 0) continue;
       std::string name = key_of(params[i], i);
-      all[i] = g.dtype() == DType::f64
-                   ? statistics_of(name, static_cast<const double*>(g.data()), g.numel())
-                   : statistics_of(name, static_cast<const float*>(g.data()), g.numel());
+      amp::with_elements(g, [&](auto* p, Index n) { all[i] = statistics_of(name, p, n); });
     }
   });
   std::erase_if(all, [](const GradientStatistics& s) { return s.name.empty(); });
