@@ -8,6 +8,9 @@ peak of minim's tensors.
 
     cmake --build --preset release
     python3 tools/compare_torch.py
+
+Any PyTorch from 1.13 on. Debian's takes whatever libblas.so.3 is there: install libopenblas0-openmp,
+with the reference BLAS it is ten times slower.
 """
 import argparse
 import json
@@ -33,6 +36,14 @@ def make_step(layers, heads, width, block, batch, precision):
     import torch.nn.functional as F
     from torch import nn
 
+    future = torch.ones(block, block, dtype=torch.bool).triu(1)
+
+    def attention(q, k, v):
+        if hasattr(F, "scaled_dot_product_attention"):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        scores = q @ k.transpose(-2, -1) * q.size(-1) ** -0.5  # what one wrote before PyTorch 2.0
+        return scores.masked_fill(future, -torch.inf).softmax(-1) @ v
+
     class Norm(nn.Module):
         def __init__(self):
             super().__init__()
@@ -53,7 +64,7 @@ def make_step(layers, heads, width, block, batch, precision):
         def forward(self, x):
             q, k, v = (t.view(batch, block, heads, -1).transpose(1, 2)
                        for t in self.qkv(self.norm1(x)).chunk(3, -1))
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            y = attention(q, k, v)
             x = x + self.out(y.transpose(1, 2).reshape(batch, block, width))
             return x + self.down(F.gelu(self.up(self.norm2(x))))
 
