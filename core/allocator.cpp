@@ -38,12 +38,14 @@ size_t size_class(size_t bytes) {
 }
 
 using ByKind = std::array<int64_t, kMemoryKinds>;
+constexpr size_t kScratch = size_t(MemoryKind::scratch);
 
 /// Small blocks are the pool's, without the lock: each thread counts what it has taken more than it
 /// gave back (or less: another thread's blocks), and the sum is made when somebody asks, a larger
 /// block moves, or a thread has moved much.
 struct Small {
   std::array<std::atomic<int64_t>, kMemoryKinds> bytes;  // its own thread alone writes
+  std::atomic<int64_t> most_scratch;                     // since the last sum
   int64_t room;  // bytes that may move until the sum is made; at first none
   bool ended;    // its thread's entry is gone: what moves now is counted at once
 };
@@ -56,7 +58,7 @@ struct Cache {
   size_t cached = 0;
   ByKind large{}, peak{};  // `large` has also what ended threads left
   int64_t total_peak = 0;
-  std::vector<const Small*> threads;
+  std::vector<Small*> threads;
 
   ~Cache() {
     for (auto& [size, blocks] : free)
@@ -65,12 +67,31 @@ struct Cache {
   /// The bytes there are, and with it the peaks.
   ByKind count() {
     ByKind now = large;
-    for (size_t k = 0; k < kMemoryKinds; ++k) {
+    for (size_t k = 0; k < kMemoryKinds; ++k)
       for (const Small* s : threads) now[k] += s->bytes[k].load(std::memory_order_relaxed);
-      peak[k] = std::max(peak[k], now[k]);
+    ByKind most = now;  // each thread's buffers came and went in between
+    for (Small* s : threads) {
+      const int64_t here = s->bytes[kScratch].load(std::memory_order_relaxed);
+      most[kScratch] += std::max<int64_t>(0, s->most_scratch.exchange(here) - here);
     }
-    total_peak = std::max(total_peak, total(now));
+    for (size_t k = 0; k < kMemoryKinds; ++k) peak[k] = std::max(peak[k], most[k]);
+    total_peak = std::max(total_peak, total(most));
     return now;
+  }
+  void* take(size_t size) {
+    std::vector<void*>& blocks = free[size];
+    if (blocks.empty()) {
+      constexpr size_t kMost = size_t{1} << 40;  // no machine has it; sanitizers end the program
+      return size < kMost ? std::aligned_alloc(kAlignment, size) : nullptr;
+    }
+    void* p = blocks.back();
+    blocks.pop_back();
+    cached -= size;
+    return p;
+  }
+  void give(void* p, size_t size) {
+    free[size].push_back(p);
+    cached += size;
   }
   static int64_t total(const ByKind& bytes) {
     return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
@@ -96,16 +117,26 @@ struct ThreadEntry {
   }
 };
 
+/// On its own thread alone.
+void add(std::atomic<int64_t>& to, int64_t bytes) {
+  to.store(to.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+}
+
+/// Sees to it that this thread's bytes are counted.
+void know_this_thread() {
+  if (!small.ended) static thread_local ThreadEntry entry;
+}
+
 void count_small(int64_t bytes, MemoryKind kind) {
   std::atomic<int64_t>& mine = small.bytes[size_t(kind)];
-  mine.store(mine.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  add(mine, bytes);
   if ((small.room -= std::abs(bytes)) >= 0) return;
   if (small.ended) {
     std::lock_guard lock(cache().mutex);
     cache().large[size_t(kind)] += mine.exchange(0);
     return;
   }
-  static thread_local ThreadEntry entry;
+  know_this_thread();
   std::lock_guard lock(cache().mutex);
   cache().count();
   small.room = kMostUnseen;
@@ -113,7 +144,7 @@ void count_small(int64_t bytes, MemoryKind kind) {
 
 thread_local MemoryKind current_kind = MemoryKind::activations;
 
-/// The buffers that a thread keeps for its kernels.
+/// The buffers that a thread keeps for its kernels. In use they count as scratch.
 class Kept {
  public:
 #if defined(__SANITIZE_ADDRESS__)
@@ -121,33 +152,44 @@ class Kept {
 #else
   static constexpr size_t kMost = size_t{1} << 23;  // a larger one is not kept
 #endif
-  ~Kept() { clear(); }
+  ~Kept() {
+    clear();
+    ended_ = true;
+  }
 
   /// The smallest that fits and is not much too large, else a new one; null if all are in use.
   void* take(size_t size) {
+    if (ended_) return nullptr;
     Block* best = nullptr;
     for (Block& b : blocks_)
       if (!b.used && b.size >= size && b.size / 4 <= size && (!best || b.size < best->size))
         best = &b;
-    if (!best) {
-      best = std::ranges::min_element(blocks_, {},
-                                      [](const Block& b) { return b.used ? SIZE_MAX : b.size; });
-      if (best->used) return nullptr;
-      drop(*best);
-      best->p = memory::allocate(size, {}, MemoryKind::scratch), best->size = size;
-    }
+    if (!best && !(best = fresh(size))) return nullptr;
     best->used = true;
+    add(small.bytes[kScratch], int64_t(size));
+    const int64_t now = small.bytes[kScratch].load(std::memory_order_relaxed);
+    if (now > small.most_scratch.load(std::memory_order_relaxed)) small.most_scratch.store(now);
     return best->p;
   }
   /// Whether it is one of these.
-  bool give(void* p) noexcept {
-    for (Block& b : blocks_)
-      if (b.used && b.p == p) return b.used = false, true;
+  bool give(void* p, size_t size) noexcept {
+    for (Block& b : blocks_) {
+      if (!b.used || b.p != p) continue;
+      b.used = false;
+      add(small.bytes[kScratch], -int64_t(size));
+      return true;
+    }
     return false;
   }
   void clear() noexcept {
     for (Block& b : blocks_)
       if (!b.used) drop(b);
+  }
+  /// Bytes that nobody uses.
+  size_t idle() const {
+    size_t bytes = 0;
+    for (const Block& b : blocks_) bytes += b.used ? 0 : b.size;
+    return bytes;
   }
 
  private:
@@ -156,10 +198,25 @@ class Kept {
     size_t size;
     bool used;
   };
+  /// In place of the smallest that is not in use; null if there is none or no memory.
+  Block* fresh(size_t size) {
+    Block& b = *std::ranges::min_element(blocks_, {},
+                                         [](const Block& b) { return b.used ? SIZE_MAX : b.size; });
+    if (b.used) return nullptr;
+    know_this_thread();
+    drop(b);
+    std::lock_guard lock(cache().mutex);
+    b.p = cache().take(size);
+    b.size = b.p ? size : 0;
+    return b.p ? &b : nullptr;
+  }
   static void drop(Block& b) noexcept {
-    memory::release(std::exchange(b.p, nullptr), std::exchange(b.size, 0), {}, MemoryKind::scratch);
+    if (!b.p) return;
+    std::lock_guard lock(cache().mutex);
+    cache().give(std::exchange(b.p, nullptr), std::exchange(b.size, 0));
   }
   std::array<Block, 8> blocks_{};
+  bool ended_ = false;
 };
 thread_local Kept kept;
 
@@ -181,17 +238,8 @@ void* allocate(size_t bytes, Device device, MemoryKind kind) {
   }
   Cache& c = cache();
   std::unique_lock lock(c.mutex);
-  std::vector<void*>& blocks = c.free[size];
-  void* p = nullptr;
-  if (!blocks.empty()) {
-    p = blocks.back();
-    blocks.pop_back();
-    c.cached -= size;
-  } else {
-    constexpr size_t kMost = size_t{1} << 40;  // no machine has it, and sanitizers end the program
-    p = size < kMost ? std::aligned_alloc(kAlignment, size) : nullptr;
-    if (!p) lock.unlock(), pool::fail_full(size, name_of(kind));
-  }
+  void* p = c.take(size);
+  if (!p) lock.unlock(), pool::fail_full(size, name_of(kind));
   c.large[size_t(kind)] += int64_t(size);
   c.count();
   return p;
@@ -206,8 +254,7 @@ void release(void* p, size_t bytes, Device, MemoryKind kind) noexcept {
   }
   Cache& c = cache();
   std::lock_guard lock(c.mutex);
-  c.free[size].push_back(p);
-  c.cached += size;
+  c.give(p, size);
   c.large[size_t(kind)] -= int64_t(size);
 }
 
@@ -219,7 +266,7 @@ void* take_scratch(size_t bytes) {
 }
 
 void give_scratch(void* p, size_t bytes) noexcept {
-  if (!kept.give(p)) release(p, bytes, {}, MemoryKind::scratch);
+  if (!kept.give(p, size_class(bytes))) release(p, bytes, {}, MemoryKind::scratch);
 }
 
 MemoryStats stats() {
@@ -231,7 +278,7 @@ MemoryStats stats() {
   MemoryStats all;
   all.total = {positive(Cache::total(now)), size_t(c.total_peak)};
   for (size_t k = 0; k < kMemoryKinds; ++k) all.by_kind[k] = {positive(now[k]), size_t(c.peak[k])};
-  all.cached = c.cached + pool::kept();
+  all.cached = c.cached + pool::kept() + kept.idle();
   return all;
 }
 

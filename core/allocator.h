@@ -30,7 +30,7 @@ struct MemoryStats {
   };
   Bytes total;
   std::array<Bytes, kMemoryKinds> by_kind;
-  size_t cached = 0;  ///< bytes held for reuse, by all threads and in this one's pool
+  size_t cached = 0;  ///< bytes held for reuse: by no thread, and by this one
 };
 
 namespace memory {
@@ -38,16 +38,16 @@ namespace memory {
 /// the kind.
 void* allocate(size_t bytes, Device device, MemoryKind kind);
 void release(void* p, size_t bytes, Device device, MemoryKind kind) noexcept;
-/// For Scratch: blocks that stay with this thread, and count as scratch while it keeps them, since
-/// one that another core has written is slow to fetch.
+/// For Scratch: blocks that stay with this thread, without a lock; one that another core has
+/// written is slow to fetch.
 void* take_scratch(size_t bytes);
 void give_scratch(void* p, size_t bytes) noexcept;
 MemoryStats stats();
 /// Bytes that this machine has.
 size_t physical();
 void reset_peak();
-/// Gives cached blocks back to the system: all of more than 1 KB, and the smaller ones of this
-/// thread. What other threads keep of those, 36 MB each at most, is given back as they end.
+/// Gives cached blocks back to the system: all that no thread keeps, and what this one does. What
+/// other threads keep, small blocks and 8 buffers, is given back as they end.
 void empty_cache();
 }  // namespace memory
 

@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <memory>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "minim/amp/autocast.h"
 #include "minim/models/gpt.h"
@@ -84,6 +87,40 @@ TEST_CASE("empty_cache gives back all large blocks and this thread's small ones"
     CHECK(memory::stats().cached == 0);
   }).join();
   CHECK(there >= 64);
+  CHECK(memory::stats().cached == 0);
+}
+
+TEST_CASE("a kernel's buffers stay with their thread, and count as scratch while they are in use") {
+  const auto scratch = [] { return memory::stats().by_kind[size_t(MemoryKind::scratch)]; };
+  constexpr size_t kLarge = 96 << 10, kMiddle = 64 << 10;
+  memory::empty_cache();
+  const size_t before = scratch().current;
+  const std::byte* first;
+  {
+    const Scratch<std::byte> large(kLarge);
+    first = large.data();
+    CHECK(scratch().current == before + kLarge);
+  }
+  CHECK(scratch().current == before);
+  CHECK(memory::stats().cached == kLarge);
+  memory::reset_peak();
+  {
+    const Scratch<std::byte> a(kMiddle);  // in the kept one
+    CHECK(a.data() == first);
+    const Scratch<std::byte> b(kMiddle), small(64);
+    std::thread([&] { const Scratch<std::byte> there(kMiddle); }).join();
+  }
+  CHECK(scratch().current == before);
+  CHECK(scratch().peak >= before + 2 * kMiddle);
+  CHECK(scratch().peak <= before + 3 * kMiddle + 64);
+  {
+    std::vector<std::unique_ptr<Scratch<std::byte>>> many;  // more than a thread keeps
+    for (int i = 0; i < 12; ++i) many.push_back(std::make_unique<Scratch<std::byte>>(kMiddle));
+    CHECK(scratch().current == before + 12 * kMiddle);
+    std::swap(many[0], many[11]);  // in any order
+  }
+  CHECK(scratch().current == before);
+  memory::empty_cache();
   CHECK(memory::stats().cached == 0);
 }
 #endif
