@@ -3,7 +3,6 @@
 #pragma once
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <type_traits>
 
 #include "minim/core/allocator.h"
@@ -25,13 +24,13 @@ constexpr int64_t kNear = 1280;        // rows of a matrix farther apart miss th
 constexpr int64_t kPad = 16;           // between rows, lest all of a tile lie in one set of L1
 constexpr int64_t kMaxWidth = 32;      // of a panel, over all ISAs
 constexpr double kWorthAThread = 1 << 20;  // operations below which another thread is not asked
-constexpr int64_t kPackedAlone =
-    1 << 17;  // elements of b up to which it costs less to pack them than to fetch them from a core
+constexpr int64_t kPackedAlone = 1 << 17;  // elements of b up to which each thread packs its own
 constexpr int64_t kEnoughTasks = 8;
 constexpr double kPackingRows = 10;  // packing a row of b takes as long as this many rows of c
 
 constexpr int64_t ceil_div(int64_t n, int64_t d) { return (n + d - 1) / d; }
 constexpr int64_t round_up(int64_t n, int64_t d) { return ceil_div(n, d) * d; }
+
 /// One operand as its lines along k: the rows of a, the columns of b.
 struct Lines {
   const void* data;
@@ -54,7 +53,7 @@ Stored<A> stored(void* c, DType dtype, int64_t stride) {
 
 constexpr uint32_t kNoneIsSmall = 1 << 16;
 
-/// Rows of a as a tile reads them: packed, or each along k and `stride` elements after the last.
+/// Rows of a as a tile reads them: packed, or number k of row i at i * stride + k * k_stride.
 template <class Element>
 struct Left {
   const Element* rows;
