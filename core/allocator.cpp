@@ -108,13 +108,7 @@ struct ThreadEntry {
     std::lock_guard lock(cache().mutex);
     cache().threads.push_back(&small);
   }
-  ~ThreadEntry() {
-    std::lock_guard lock(cache().mutex);
-    for (size_t k = 0; k < kMemoryKinds; ++k) cache().large[k] += small.bytes[k].exchange(0);
-    std::erase(cache().threads, &small);
-    small.room = 0;
-    small.ended = true;
-  }
+  ~ThreadEntry();
 };
 
 /// On its own thread alone.
@@ -152,14 +146,10 @@ class Kept {
 #else
   static constexpr size_t kMost = size_t{1} << 23;  // a larger one is not kept
 #endif
-  ~Kept() {
-    clear();
-    ended_ = true;
-  }
 
   /// The smallest that fits and is not much too large, else a new one; null if all are in use.
   void* take(size_t size) {
-    if (ended_) return nullptr;
+    if (small.ended) return nullptr;
     Block* best = nullptr;
     for (Block& b : blocks_)
       if (!b.used && b.size >= size && b.size / 4 <= size && (!best || b.size < best->size))
@@ -177,6 +167,7 @@ class Kept {
       if (!b.used || b.p != p) continue;
       b.used = false;
       add(small.bytes[kScratch], -int64_t(size));
+      if (small.ended) drop(b);
       return true;
     }
     return false;
@@ -216,9 +207,17 @@ class Kept {
     cache().give(std::exchange(b.p, nullptr), std::exchange(b.size, 0));
   }
   std::array<Block, 8> blocks_{};
-  bool ended_ = false;
 };
-thread_local Kept kept;
+thread_local constinit Kept kept;  // without a destructor: other thread-locals' may still use it
+
+ThreadEntry::~ThreadEntry() {
+  kept.clear();
+  std::lock_guard lock(cache().mutex);
+  for (size_t k = 0; k < kMemoryKinds; ++k) cache().large[k] += small.bytes[k].exchange(0);
+  std::erase(cache().threads, &small);
+  small.room = 0;
+  small.ended = true;
+}
 
 }  // namespace
 

@@ -123,6 +123,21 @@ TEST_CASE("a kernel's buffers stay with their thread, and count as scratch while
   memory::empty_cache();
   CHECK(memory::stats().cached == 0);
 }
+
+TEST_CASE("a buffer that a thread asks for as it ends is given back too") {
+  constexpr size_t kMiddle = 64 << 10;
+  struct Late {
+    ~Late() { const Scratch<std::byte> another(kMiddle); }
+  };
+  memory::empty_cache();
+  std::thread([] {
+    static thread_local Late late;
+    (void)&late;  // made before the thread has kept a buffer, so it ends after those
+    const Scratch<std::byte> one(kMiddle);
+  }).join();
+  CHECK(memory::stats().cached == kMiddle);
+  memory::empty_cache();
+}
 #endif
 
 TEST_CASE("backward frees what a node saved before it goes on to older nodes") {
