@@ -72,11 +72,19 @@ struct Cache {
     ByKind most = now;  // each thread's buffers came and went in between
     for (Small* s : threads) {
       const int64_t here = s->bytes[kScratch].load(std::memory_order_relaxed);
-      most[kScratch] += std::max<int64_t>(0, s->most_scratch.exchange(here) - here);
+      if (s->most_scratch.load(std::memory_order_relaxed) != here)
+        most[kScratch] += std::max<int64_t>(0, s->most_scratch.exchange(here) - here);
     }
     for (size_t k = 0; k < kMemoryKinds; ++k) peak[k] = std::max(peak[k], most[k]);
     total_peak = std::max(total_peak, total(most));
     return now;
+  }
+  /// Of a larger block. The buffers that came and went before it were not beside it.
+  void move(int64_t bytes, MemoryKind kind) {
+    ByKind now = count();
+    large[size_t(kind)] += bytes;
+    peak[size_t(kind)] = std::max(peak[size_t(kind)], now[size_t(kind)] += bytes);
+    total_peak = std::max(total_peak, total(now));
   }
   void* take(size_t size) {
     std::vector<void*>& blocks = free[size];
@@ -213,6 +221,7 @@ thread_local constinit Kept kept;  // without a destructor: other thread-locals'
 ThreadEntry::~ThreadEntry() {
   kept.clear();
   std::lock_guard lock(cache().mutex);
+  cache().count();
   for (size_t k = 0; k < kMemoryKinds; ++k) cache().large[k] += small.bytes[k].exchange(0);
   std::erase(cache().threads, &small);
   small.room = 0;
@@ -239,8 +248,7 @@ void* allocate(size_t bytes, Device device, MemoryKind kind) {
   std::unique_lock lock(c.mutex);
   void* p = c.take(size);
   if (!p) lock.unlock(), pool::fail_full(size, name_of(kind));
-  c.large[size_t(kind)] += int64_t(size);
-  c.count();
+  c.move(int64_t(size), kind);
   return p;
 }
 
@@ -254,7 +262,7 @@ void release(void* p, size_t bytes, Device, MemoryKind kind) noexcept {
   Cache& c = cache();
   std::lock_guard lock(c.mutex);
   c.give(p, size);
-  c.large[size_t(kind)] -= int64_t(size);
+  c.move(-int64_t(size), kind);
 }
 
 void* take_scratch(size_t bytes) {
