@@ -174,8 +174,10 @@ class Kept {
     for (Block& b : blocks_) {
       if (!b.used || b.p != p) continue;
       b.used = false;
-      add(small.bytes[kScratch], -int64_t(size));
-      if (small.ended) drop(b);
+      if (small.ended)
+        drop(b), count_small(-int64_t(size), MemoryKind::scratch);
+      else
+        add(small.bytes[kScratch], -int64_t(size));
       return true;
     }
     return false;

@@ -125,17 +125,20 @@ TEST_CASE("a kernel's buffers stay with their thread, and count as scratch while
 }
 
 TEST_CASE("a buffer that a thread asks for as it ends is given back too") {
-  constexpr size_t kMiddle = 64 << 10;
+  static constexpr size_t kMiddle = 64 << 10;
   struct Late {
-    ~Late() { const Scratch<std::byte> another(kMiddle); }
+    std::unique_ptr<Scratch<std::byte>> held;
+    ~Late() { held.reset(), Scratch<std::byte>(kMiddle); }
   };
   memory::empty_cache();
+  const size_t before = memory::stats().total.current;
   std::thread([] {
     static thread_local Late late;
     (void)&late;  // made before the thread has kept a buffer, so it ends after those
-    const Scratch<std::byte> one(kMiddle);
+    late.held = std::make_unique<Scratch<std::byte>>(kMiddle);
   }).join();
   CHECK(memory::stats().cached == kMiddle);
+  CHECK(memory::stats().total.current == before);
   memory::empty_cache();
 }
 
