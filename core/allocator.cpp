@@ -72,11 +72,19 @@ struct Cache {
     ByKind most = now;  // each thread's buffers came and went in between
     for (Small* s : threads) {
       const int64_t here = s->bytes[kScratch].load(std::memory_order_relaxed);
-      most[kScratch] += std::max<int64_t>(0, s->most_scratch.exchange(here) - here);
+      if (s->most_scratch.load(std::memory_order_relaxed) != here)
+        most[kScratch] += std::max<int64_t>(0, s->most_scratch.exchange(here) - here);
     }
     for (size_t k = 0; k < kMemoryKinds; ++k) peak[k] = std::max(peak[k], most[k]);
     total_peak = std::max(total_peak, total(most));
     return now;
+  }
+  /// Of a larger block. The buffers that came and went before it were not beside it.
+  void move(int64_t bytes, MemoryKind kind) {
+    ByKind now = count();
+    large[size_t(kind)] += bytes;
+    peak[size_t(kind)] = std::max(peak[size_t(kind)], now[size_t(kind)] += bytes);
+    total_peak = std::max(total_peak, total(now));
   }
   void* take(size_t size) {
     std::vector<void*>& blocks = free[size];
@@ -108,13 +116,7 @@ struct ThreadEntry {
     std::lock_guard lock(cache().mutex);
     cache().threads.push_back(&small);
   }
-  ~ThreadEntry() {
-    std::lock_guard lock(cache().mutex);
-    for (size_t k = 0; k < kMemoryKinds; ++k) cache().large[k] += small.bytes[k].exchange(0);
-    std::erase(cache().threads, &small);
-    small.room = 0;
-    small.ended = true;
-  }
+  ~ThreadEntry();
 };
 
 /// On its own thread alone.
@@ -152,14 +154,10 @@ class Kept {
 #else
   static constexpr size_t kMost = size_t{1} << 23;  // a larger one is not kept
 #endif
-  ~Kept() {
-    clear();
-    ended_ = true;
-  }
 
   /// The smallest that fits and is not much too large, else a new one; null if all are in use.
   void* take(size_t size) {
-    if (ended_) return nullptr;
+    if (small.ended) return nullptr;
     Block* best = nullptr;
     for (Block& b : blocks_)
       if (!b.used && b.size >= size && b.size / 4 <= size && (!best || b.size < best->size))
@@ -176,7 +174,10 @@ class Kept {
     for (Block& b : blocks_) {
       if (!b.used || b.p != p) continue;
       b.used = false;
-      add(small.bytes[kScratch], -int64_t(size));
+      if (small.ended)
+        drop(b), count_small(-int64_t(size), MemoryKind::scratch);
+      else
+        add(small.bytes[kScratch], -int64_t(size));
       return true;
     }
     return false;
@@ -216,9 +217,18 @@ class Kept {
     cache().give(std::exchange(b.p, nullptr), std::exchange(b.size, 0));
   }
   std::array<Block, 8> blocks_{};
-  bool ended_ = false;
 };
-thread_local Kept kept;
+thread_local constinit Kept kept;  // without a destructor: other thread-locals' may still use it
+
+ThreadEntry::~ThreadEntry() {
+  kept.clear();
+  std::lock_guard lock(cache().mutex);
+  cache().count();
+  for (size_t k = 0; k < kMemoryKinds; ++k) cache().large[k] += small.bytes[k].exchange(0);
+  std::erase(cache().threads, &small);
+  small.room = 0;
+  small.ended = true;
+}
 
 }  // namespace
 
@@ -240,8 +250,7 @@ void* allocate(size_t bytes, Device device, MemoryKind kind) {
   std::unique_lock lock(c.mutex);
   void* p = c.take(size);
   if (!p) lock.unlock(), pool::fail_full(size, name_of(kind));
-  c.large[size_t(kind)] += int64_t(size);
-  c.count();
+  c.move(int64_t(size), kind);
   return p;
 }
 
@@ -255,7 +264,7 @@ void release(void* p, size_t bytes, Device, MemoryKind kind) noexcept {
   Cache& c = cache();
   std::lock_guard lock(c.mutex);
   c.give(p, size);
-  c.large[size_t(kind)] -= int64_t(size);
+  c.move(-int64_t(size), kind);
 }
 
 void* take_scratch(size_t bytes) {

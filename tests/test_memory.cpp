@@ -123,6 +123,44 @@ TEST_CASE("a kernel's buffers stay with their thread, and count as scratch while
   memory::empty_cache();
   CHECK(memory::stats().cached == 0);
 }
+
+TEST_CASE("a buffer that a thread asks for as it ends is given back too") {
+  static constexpr size_t kMiddle = 64 << 10;
+  struct Late {
+    std::unique_ptr<Scratch<std::byte>> held;
+    ~Late() { held.reset(), Scratch<std::byte>(kMiddle); }
+  };
+  memory::empty_cache();
+  const size_t before = memory::stats().total.current;
+  std::thread([] {
+    static thread_local Late late;
+    (void)&late;  // made before the thread has kept a buffer, so it ends after those
+    late.held = std::make_unique<Scratch<std::byte>>(kMiddle);
+  }).join();
+  CHECK(memory::stats().cached == kMiddle);
+  CHECK(memory::stats().total.current == before);
+  memory::empty_cache();
+}
+
+TEST_CASE("the peak counts a kernel's buffers with what there was at that time, and only with it") {
+  constexpr size_t kLarge = 1 << 20;
+  const auto peak_of = [](auto f) {
+    memory::reset_peak();
+    const size_t before = memory::stats().total.current;
+    f();
+    return memory::stats().total.peak - before;
+  };
+  const auto buffer = [] { const Scratch<std::byte> there(kLarge); };
+  const auto block = [](auto during) {
+    void* p = memory::allocate(kLarge, {}, MemoryKind::activations);
+    during();
+    memory::release(p, kLarge, {}, MemoryKind::activations);
+  };
+  CHECK(peak_of([&] { block(buffer); }) == 2 * kLarge);
+  CHECK(peak_of([&] { buffer(), block([] {}); }) == kLarge);
+  CHECK(peak_of([&] { block([] {}), buffer(); }) == kLarge);
+  CHECK(peak_of([&] { std::thread(buffer).join(); }) == kLarge);  // it is not there any more
+}
 #endif
 
 TEST_CASE("backward frees what a node saved before it goes on to older nodes") {

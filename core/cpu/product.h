@@ -162,7 +162,7 @@ inline bool may_be_subnormal(uint32_t least_a, uint32_t least_b) {
 }
 
 /// c is cut into blocks of columns, and these into tasks. Of a large b the threads pack a share
-/// each; of a small one each packs by itself what it uses.
+/// each, for few rows that of their tasks; of a small one each packs by itself what it uses.
 template <class Way>
 class Product {
   using A = typename Way::Sum;
@@ -212,9 +212,9 @@ class Product {
     const double work = 2.0 * (double(g_.m) + kPackingRows) * double(block.cols) * double(g_.k);
     const int64_t workers =
         int64_t(std::clamp(work / kWorthAThread, 1.0, double(std::min<int64_t>(threads(), tasks))));
-    const bool together = down > 1 && g_.k * block.cols > kPackedAlone;
+    const bool shared = g_.k * block.cols > kPackedAlone, together = shared && down > 1;
     const bool by_columns = together && g_.m < block.cols;  // a thread uses what it has packed
-    Columns common(together ? size_t(elements(g_.k) * block_cols_) : 0, block, width);
+    Columns common(shared ? size_t(elements(g_.k) * block_cols_) : 0, block, width);
     if (together)
       parallel_for(across, 1, [&](int64_t first, int64_t end) {
         for (int64_t u = first; u < end; ++u) pack_b(common, u);
@@ -224,7 +224,7 @@ class Product {
     parallel_for(workers, 1, [&](int64_t me, int64_t) {
       int64_t first, count;
       if (!shares.take(me, workers > 1, first, count)) return;
-      Columns alone(together ? 0 : size_t(elements(g_.k) * block_cols_), block, width);
+      Columns alone(shared ? 0 : size_t(elements(g_.k) * block_cols_), block, width);
       const Scratch<Element> rows(size_t(kRowBlock * (elements(depth_) + kPad)));
       const int64_t sums_wide = depth_ < g_.k ? round_up(block_cols_, kStrip) : kStrip;
       const Scratch<A> sums(apart_ ? size_t(kRowBlock * sums_wide) : 0);
@@ -234,7 +234,7 @@ class Product {
           const int64_t u = by_columns ? t / down : t % across;
           run = by_columns ? 1 : std::min(first + count - t, across - u);
           const int64_t i = row(r), j = u * width, cols = std::min(run * width, block.cols - j);
-          task({i, row(r + 1) - i, block.j + j, cols}, together ? common : alone, rows.data(),
+          task({i, row(r + 1) - i, block.j + j, cols}, shared ? common : alone, rows.data(),
                sums.data());
         }
       while (shares.take(me, workers > 1, first, count));
