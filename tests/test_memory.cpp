@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "minim/amp/autocast.h"
+#include "minim/core/parallel.h"
 #include "minim/models/gpt.h"
 #include "minim/models/language_model.h"
 #include "minim/ops/functional.h"
@@ -194,4 +195,15 @@ TEST_CASE("under policy lean bf16 activations are at most 0.65 of those in fp32"
   const double lean = peak_of_step(DType::bf16, amp::Policy::lean);
   CHECK(lean <= 0.65 * fp32);
   CHECK(lean >= 0.5 * fp32);  // the residual stream stays f32
+}
+
+TEST_CASE("a product of few rows packs a large matrix once whatever the number of threads") {
+  const int threads_before = threads();
+  set_threads(5);
+  const Tensor a = ones({16, 1024}), b = ones({1024, 1024});
+  memory::reset_peak();
+  const size_t before = memory::stats().total.current;
+  for (int round = 0; round < 30; ++round) matmul(a, b);
+  CHECK(memory::stats().total.peak - before < 2 * 1024 * 1024 * sizeof(float));
+  set_threads(threads_before);
 }
