@@ -61,7 +61,9 @@ Inputs are stored in the dtype, and PyTorch's f64 results for those very inputs 
 is the result, d_x the gradient with regard to x. minim keeps gradients of 16-bit leaves in f32 and
 returns the losses of 16-bit operands in f32, hence its numbers near 0 there. Where backward reads
 the result (exp, sqrt, tanh, sigmoid, softmax ...), a 16-bit result was rounded before it was read,
-here and there, and the errors of the gradient are mostly that rounding.
+here and there, and the errors of the gradient are mostly that rounding. Elements that the dtype
+cannot hold in f64's result are left out; the inf of exp wide in f16 is a gradient that would fit, made
+of a result that did not.
 
 The bound that `tests/test_parity.cpp` holds for every element: minim's error is at most PyTorch's, or
 half an ulp plus c * 2^-24 times the condition, whichever is larger; `ops/ops.def` has each op's c, and
