@@ -59,16 +59,21 @@ result that is rounded once is off by up to 0.5. Each cell is minim's error and 
 
 Inputs are stored in the dtype, and PyTorch's f64 results for those very inputs are the reference. y
 is the result, d_x the gradient with regard to x. minim keeps gradients of 16-bit leaves in f32 and
-returns the losses of 16-bit operands in f32, hence its zeros there. Where backward reads the result
-(exp, sqrt, tanh, sigmoid, softmax ...), a 16-bit result was rounded before it was read, here and
-there, and the errors of the gradient are mostly that rounding.
+returns the losses of 16-bit operands in f32, hence its numbers near 0 there. Where backward reads
+the result (exp, sqrt, tanh, sigmoid, softmax ...), a 16-bit result was rounded before it was read,
+here and there, and the errors of the gradient are mostly that rounding. Elements that the dtype
+cannot hold in f64's result are left out; the inf of exp wide in f16 is a gradient that would fit, made
+of a result that did not.
 
 The bound that `tests/test_parity.cpp` holds for every element: minim's error is at most PyTorch's, or
-half an ulp plus c * 2^-24 times the condition, whichever is larger; `ops/ops.def` has each op's c.
-Where backward reads a rounded result, what that rounding makes of the gradient is added. The condition
-counts an operand's slope as 1 at least, so that gradients in the far tails of tanh and gelu, which
-are differences of numbers near 1 here as in PyTorch, are held to an absolute error. minim's f64 is
-held to PyTorch's in the same way; the GPT's tensors to a fixed number of epsilons.
+half an ulp plus c * 2^-24 times the condition, whichever is larger; `ops/ops.def` has each op's c, and
+a gradient has one more. The condition of a number y that is made of numbers x is |y| + sum |x dy/dx|:
+relative errors of eps in everything that goes in make eps times that of y. For a gradient, what goes in
+are the operands and the incoming gradient. Where backward reads a rounded result, what that rounding
+makes of the gradient is added. A slope dy/dx that is not 0 counts as 1 at least, of a result in its
+operands and of a gradient in the incoming one, so that gradients in the far tails of tanh and gelu,
+which are differences of numbers near 1 here as in PyTorch, are held to an absolute error. minim's f64 is
+held to PyTorch's in the same way, with c + 8 and 2^-53; the GPT's tensors to a fixed number of epsilons.
 )";
 
 constexpr const char* kModel = R"(
