@@ -1,5 +1,5 @@
-// core/parallel.h -- a small thread pool. Work is cut into chunks by its size alone, never by the
-// number of threads, so no result can depend on it; threads only decide who runs which chunk.
+// core/parallel.h -- a small thread pool. Work whose order of sums follows the cut is cut into
+// chunks by its size alone, never by the number of threads, so no result can depend on it.
 #pragma once
 #include <algorithm>
 #include <array>

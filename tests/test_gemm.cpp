@@ -177,7 +177,8 @@ TEST_CASE("small whole numbers are multiplied exactly, with every dtype") {
 TEST_CASE("the bits of a product do not depend on the number of threads or on how it is cut") {
   RestoreThreads restore;
   for (DType d : {DType::f32, DType::f16, DType::bf16, DType::f64})
-    for (auto [m, n, k] : {Shape{300, 260, 150}, Shape{40, 2100, 64}, Shape{130, 130, 2100}}) {
+    for (auto [m, n, k] :
+         {Shape{300, 260, 150}, Shape{40, 2100, 64}, Shape{130, 130, 2100}, Shape{100, 300, 600}}) {
       Matrix a(d, m, k, Layout::row_major, 1), b(d, k, n, Layout::col_major, 2),
           c(d, m, n, Layout::row_major, 3);
       GemmArgs g = product(a, b, c);
@@ -278,20 +279,17 @@ TEST_CASE("a sum of bf16 products that underflows keeps its sign at any depth") 
       for (int64_t i = 0; i < 2; ++i) a[size_t(i * line + (k - 1) * step)] = -0x1p-120f;
       const std::vector<bf16> half_a(a.begin(), a.end()), half_b(b.begin(), b.end());
       float c[4], expected[4];
-      gemm({.m = 2,
-            .n = 2,
-            .k = k,
-            .a = {a.data(), DType::f32, line, step},
-            .b = {b.data(), DType::f32, step, line},
-            .c = expected,
-            .c_row_stride = 2});
-      gemm({.m = 2,
-            .n = 2,
-            .k = k,
-            .a = {half_a.data(), DType::bf16, line, step},
-            .b = {half_b.data(), DType::bf16, step, line},
-            .c = c,
-            .c_row_stride = 2});
+      auto product_into = [&](float* to, DType d, const void* x, const void* y) {
+        gemm({.m = 2,
+              .n = 2,
+              .k = k,
+              .a = {x, d, line, step},
+              .b = {y, d, step, line},
+              .c = to,
+              .c_row_stride = 2});
+      };
+      product_into(expected, DType::f32, a.data(), b.data());
+      product_into(c, DType::bf16, half_a.data(), half_b.data());
       CHECK(std::memcmp(c, expected, sizeof c) == 0);
     }
 }

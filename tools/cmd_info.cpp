@@ -185,7 +185,8 @@ void print_text() {
   line("threads", fmt::format("{} of {} cores; their number never changes a result", threads(),
                               std::thread::hardware_concurrency()));
   line("denormals", denormals_text());
-  for (DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda}) line(name_of(kind), state_of(kind));
+  for (DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda})
+    line(fmt::format("device {}", name_of(kind)), state_of(kind));
   for (const auto& [name, version] : libraries()) line(name, version);
   Table table({"feature", "here", "used by"});
   for (const Feature& f : cpu)
