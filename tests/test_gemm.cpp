@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -11,50 +12,11 @@
 #include "minim/core/gemm.h"
 #include "minim/core/parallel.h"
 #include "minim/core/probe.h"
+#include "minim/tests/gemm_matrix.h"
 
 using namespace minim;
 
 namespace {
-
-enum class Layout { row_major, col_major, scattered };
-
-/// A matrix of any dtype and layout with padding, filled with numbers around 1 of either sign.
-struct Matrix {
-  DType dtype;
-  int64_t rows, cols, row_stride, col_stride;
-  std::vector<std::byte> bytes;
-
-  Matrix(DType d, int64_t r, int64_t c, Layout layout, unsigned seed) : dtype(d), rows(r), cols(c) {
-    row_stride = layout == Layout::row_major ? c + 3 : layout == Layout::col_major ? 1 : 2 * c + 1;
-    col_stride = layout == Layout::row_major ? 1 : layout == Layout::col_major ? r + 5 : 2;
-    size_t n = size_t(r * row_stride + c * col_stride + 8);
-    std::vector<double> values(n);
-    std::minstd_rand random(seed);
-    for (double& v : values) v = double(random() % 4001) / 1000.0 - 2.0;
-    bytes.resize(n * size_of(d));
-    store_run(bytes.data(), d, 1, Index(n), values.data());
-  }
-  double operator()(int64_t i, int64_t j) const {
-    double x;
-    return *load_run(advance(bytes.data(), dtype, i * row_stride + j * col_stride), dtype, 1, 1,
-                     &x);
-  }
-  void set(int64_t i, int64_t j, double x) {
-    store_run(advance(bytes.data(), dtype, i * row_stride + j * col_stride), dtype, 1, 1, &x);
-  }
-  MatrixRef ref() const { return {bytes.data(), dtype, row_stride, col_stride}; }
-};
-
-GemmArgs product(const Matrix& a, const Matrix& b, Matrix& c) {
-  return {.m = a.rows,
-          .n = b.cols,
-          .k = a.cols,
-          .a = a.ref(),
-          .b = b.ref(),
-          .c = c.bytes.data(),
-          .c_dtype = c.dtype,
-          .c_row_stride = c.row_stride};
-}
 
 /// Checks c against sums in f64. Each of the k + 3 roundings of a sum is off by at most eps times
 /// the sum of magnitudes, the store by half a unit of its dtype. @param before what c held
@@ -84,10 +46,12 @@ struct Shape {
 };
 const Shape kShapes[] = {{1, 1, 1},   {13, 17, 33},   {29, 1030, 31}, {29, 31, 1030},
                          {1, 70, 40}, {5, 1, 9},      {12, 32, 128},  {97, 33, 130},
-                         {6, 16, 2},  {40, 64, 2100}, {200, 150, 7},  {3, 5, 0}};
+                         {6, 16, 2},  {40, 64, 2100}, {200, 150, 7},  {3, 5, 0},
+                         {7, 64, 12}, {26, 32, 40},   {15, 96, 5}};
 
 std::vector<std::byte> run_on(int n_threads, const GemmArgs& args, Matrix& c) {
   set_threads(n_threads);
+  std::ranges::fill(c.bytes, std::byte{0xff});  // not what an earlier run left
   gemm(args);
   return c.bytes;
 }
@@ -200,14 +164,16 @@ TEST_CASE("a product of 16-bit operands has the bits of the same one in f32, wit
   struct Range {
     DType dtype;
     const char* name;
-    int least, most;  // exponents of a; b's are those of 1 to 2
+    int least, most;  // exponents of a
     bool specials;
+    int of_b = 0;
   };
   // 2^-133 is the smallest bf16; products of the third are around the smallest normal f32
   constexpr DType f16 = DType::f16, bf16 = DType::bf16;
   const Range ranges[] = {{bf16, "ordinary", -20, 4, false},
                           {bf16, "subnormal operands", -133, -127, false},
                           {bf16, "subnormal products", -126, -110, false},
+                          {bf16, "subnormal products of normal numbers", -95, -85, false, -40},
                           {bf16, "all", -133, 120, false},
                           {bf16, "zeros, infinities and NaN", -133, 127, true},
                           {f16, "subnormal operands of f16", -24, -14, false},
@@ -223,6 +189,8 @@ TEST_CASE("a product of 16-bit operands has the bits of the same one in f32, wit
             std::minstd_rand random(++seed);
             Matrix a(range.dtype, m, k, la, seed), b(range.dtype, k, n, lb, seed + 1),
                 c(out, m, n, Layout::row_major, 3), expected = c;
+            for (int64_t i = 0; i < k; ++i)
+              for (int64_t j = 0; j < n; ++j) b.set(i, j, std::ldexp(b(i, j), range.of_b));
             for (int64_t i = 0; i < m; ++i)
               for (int64_t j = 0; j < k; ++j) {
                 double x = std::ldexp(
@@ -255,20 +223,26 @@ TEST_CASE("a product of 16-bit operands has the bits of the same one in f32, wit
 }
 
 TEST_CASE("a product whose roundings are counted has the bits of one that rounds in registers") {
+  struct Counts : Probe {
+    void stored_half(int64_t n, int64_t) override { seen += n; }
+    std::atomic<int64_t> seen = 0;
+  };
   for (DType d : {DType::f16, DType::bf16})
     for (auto [m, n, k] :
-         {Shape{29, 45, 19}, Shape{100, 300, 40}, Shape{3, 64, 2100}, Shape{29, 64, 40}}) {
-      Matrix a(d, m, k, Layout::row_major, 1), b(d, k, n, Layout::col_major, 2),
-          c(d, m, n, Layout::row_major, 3), bias(DType::f32, 1, n, Layout::row_major, 4);
-      GemmArgs g = product(a, b, c);
-      g.bias = bias.bytes.data();
-      gemm(g);
-      const auto in_registers = c.bytes;
-      Probe probe;
-      ProbeScope counting(&probe);
-      gemm(g);
-      CHECK(c.bytes == in_registers);
-    }
+         {Shape{29, 45, 19}, Shape{100, 300, 40}, Shape{3, 64, 2100}, Shape{29, 64, 40}})
+      for (bool with_bias : {false, true}) {
+        Matrix a(d, m, k, Layout::row_major, 1), b(d, k, n, Layout::row_major, 2),
+            c(d, m, n, Layout::row_major, 3), bias(DType::f32, 1, n, Layout::row_major, 4);
+        GemmArgs g = product(a, b, c);
+        if (with_bias) g.bias = bias.bytes.data();
+        gemm(g);
+        const auto in_registers = c.bytes;
+        Counts probe;
+        ProbeScope counting(&probe);
+        gemm(g);
+        CHECK(c.bytes == in_registers);
+        CHECK(probe.seen > m * n / 2);
+      }
 }
 
 TEST_CASE("a sum of bf16 products that underflows keeps its sign at any depth") {
@@ -280,13 +254,10 @@ TEST_CASE("a sum of bf16 products that underflows keeps its sign at any depth") 
       const std::vector<bf16> half_a(a.begin(), a.end()), half_b(b.begin(), b.end());
       float c[4], expected[4];
       auto product_into = [&](float* to, DType d, const void* x, const void* y) {
-        gemm({.m = 2,
-              .n = 2,
-              .k = k,
-              .a = {x, d, line, step},
-              .b = {y, d, step, line},
-              .c = to,
-              .c_row_stride = 2});
+        GemmArgs g;
+        g.m = g.n = g.c_row_stride = 2, g.k = k, g.c = to;
+        g.a = {x, d, line, step}, g.b = {y, d, step, line};
+        gemm(g);
       };
       product_into(expected, DType::f32, a.data(), b.data());
       product_into(c, DType::bf16, half_a.data(), half_b.data());

@@ -53,6 +53,8 @@ average without warmup @ optim/ema.cpp @ std::min(decay_, (1 + n) / (10 + n)) @ 
 an empty batch of rows is no matrix @ ops/matrix.h @ if (!empty && x.strides[d] @ if (x.strides[d] @ ops/matmul @ a product without rows*
 the bias is added to each slab @ core/cpu/product.h @ else if (last && g_.bias) @ else if (g_.bias) @ core/cpu/gemm @ *product*
 tasks by columns take the rows of others @ core/cpu/product.h @ by_columns ? t % down : t / across; @ t / across; @ core/cpu/gemm @ *product*
+a small product forgets alpha @ core/cpu/gemm.cpp @ g.alpha == 1 && !g.accumulate @ !g.accumulate @ core/cpu/gemm @ *product*
+a small product's losses go uncounted @ core/cpu/gemm.cpp @ (fits(g.c_dtype) && !Probe::current()) @ fits(g.c_dtype) @ core/cpu/gemm @ *product*
 a buffer that is given back stays counted @ core/allocator.cpp @ add(small.bytes[kScratch], -int64_t(size)); @  @ core/allocator @ *buffers stay*
 attention divides by no heads @ ops/attention.h @ group = std::max<Index>(1, heads @ group = std::max<Index>(0, heads @ ops/attention_fused ops/scaled_dot_product_attention @ op scaled_dot_product_attention: random*
 no query head fits any key heads @ ops/scaled_dot_product_attention.cpp @ std::min(q[rank - 3], k[rank - 3]) > 0 @ k[rank - 3] > 0 @ ops/scaled_dot_product_attention @ op scaled_dot_product_attention: random*
