@@ -175,15 +175,19 @@ struct Elements {
   int64_t whole() const { return INT64_MAX; }
   A one(int64_t line, int64_t k) const { return A(widened(*at(line, k))); }
   template <int64_t lanes>
+  static auto load(const T* p) {
+    return load_as<A, lanes>(p);
+  }
+  template <int64_t lanes>
   auto many(int64_t line, int64_t k) const {
-    return load_as<A, lanes>(at(line, k));
+    return load<lanes>(at(line, k));
   }
 };
 
 template <class A>
 void interleave_runs(const A* runs, int64_t stride, int64_t lines, int64_t n, int64_t width,
                      A* panel) {
-  interleave<A, 0>(Elements<A, A, true>{runs, stride}, 0, lines, 0, n, width, panel);
+  interleave(Elements<A, A, true>{runs, stride}, 0, lines, 0, n, width, panel);
 }
 
 template <class A, class T, class Stored = T>

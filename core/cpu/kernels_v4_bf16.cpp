@@ -55,30 +55,33 @@ struct Pairs {
   int64_t stride, depth;  ///< of elements
   uint32_t missing;
 
-  const uint16_t* at(int64_t line, int64_t k) const {
-    return along_k ? from + line * stride + k : from + k * stride + line;
+  const uint16_t* at(int64_t line, int64_t pair) const {
+    return along_k ? from + line * stride + 2 * pair : from + 2 * pair * stride + line;
   }
   int64_t whole() const { return depth / 2; }
   uint32_t one(int64_t line, int64_t pair) const {
-    const uint32_t low = 2 * pair + 1 < depth ? *at(line, 2 * pair + 1) : missing;
-    return uint32_t(*at(line, 2 * pair)) << 16 | low;
+    const uint16_t* first = at(line, pair);
+    const uint32_t low = 2 * pair + 1 < depth ? first[along_k ? 1 : stride] : missing;
+    return uint32_t(*first) << 16 | low;
+  }
+  /// Along k: of `lanes` pairs.
+  template <int64_t lanes>
+  static auto load(const uint16_t* first) {
+    using V = typename VectorOf<uint32_t, 4 * lanes>::type;
+    const V x = __builtin_bit_cast(V, VectorOf<uint16_t, 4 * lanes>::load(first));
+    return x << 16 | x >> 16;
   }
   template <int64_t lanes>
   auto many(int64_t line, int64_t pair) const {
     using V = typename VectorOf<uint32_t, 4 * lanes>::type;
-    const uint16_t* first = at(line, 2 * pair);
-    if constexpr (along_k) {
-      const V x = __builtin_bit_cast(V, VectorOf<uint16_t, 4 * lanes>::load(first));
-      return x << 16 | x >> 16;
-    } else {
-      auto load = [](const uint16_t* p) -> V {
-        if constexpr (lanes == 4)  // of which GCC 12 makes scalar code
-          return V(_mm_cvtepu16_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i_u*>(p))));
-        else
-          return __builtin_convertvector(VectorOf<uint16_t, 2 * lanes>::load(p), V);
-      };
-      return load(first) << 16 | (2 * pair + 1 < depth ? load(first + stride) : V{} + missing);
-    }
+    auto load = [](const uint16_t* p) -> V {
+      if constexpr (lanes == 4)  // of which GCC 12 makes scalar code
+        return V(_mm_cvtepu16_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i_u*>(p))));
+      else
+        return __builtin_convertvector(VectorOf<uint16_t, 2 * lanes>::load(p), V);
+    };
+    const uint16_t* first = at(line, pair);
+    return load(first) << 16 | (2 * pair + 1 < depth ? load(first + stride) : V{} + missing);
   }
 };
 

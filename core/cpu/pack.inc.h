@@ -4,58 +4,91 @@
 namespace minim {
 namespace {
 
-/// Exchanges, between two rows `by` apart of a square, the blocks of `by` lanes off its diagonal.
-template <int by, class V, int... l>
-void exchange(V& x, V& y, std::integer_sequence<int, l...>) {
-  constexpr int n = sizeof...(l);
-  const V low = __builtin_shufflevector(x, y, (l & by ? n + l - by : l)...);
-  y = __builtin_shufflevector(x, y, (l & by ? n + l : l + by)...);
-  x = low;
+/// Of each 128 bits of x and y, the lower or upper halves, element by element in turns.
+template <int64_t n, bool upper, class V, int... l>
+V merge(V x, V y, std::integer_sequence<int, l...>) {
+  return __builtin_shufflevector(
+      x, y, (l / n * n + l % n / 2 + (upper ? n / 2 : 0) + l % 2 * int(sizeof...(l)))...);
 }
 
-/// Transposes a square of vectors: log2(n) rounds of exchanges (Eklundh, 1972).
-template <int by = 1, class V, int64_t n>
-void transpose(V (&rows)[n]) {
-  if constexpr (by < n) {
-#pragma GCC unroll 16
-    for (int64_t i = 0; i < n; ++i)
-      if (!(i & by)) exchange<by>(rows[i], rows[i + by], std::make_integer_sequence<int, int(n)>{});
-    transpose<2 * by>(rows);
+/// Transposes each square of n x n that n vectors hold side by side: log2(n) perfect shuffles of
+/// their rows (Stone, 1971).
+template <class V, int64_t n, int64_t round = n>
+[[gnu::always_inline]] inline void transpose(V (&rows)[n]) {
+  if constexpr (round > 1) {
+    constexpr auto lanes = std::make_integer_sequence<int, int(sizeof(V) / sizeof(rows[0][0]))>{};
+    V next[n];
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < n / 2; ++i) {
+      next[2 * i] = merge<n, false>(rows[i], rows[i + n / 2], lanes);
+      next[2 * i + 1] = merge<n, true>(rows[i], rows[i + n / 2], lanes);
+    }
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < n; ++i) rows[i] = next[i];
+    transpose<V, n, round / 2>(rows);
   }
 }
 
-/// Lines along k from `line` on, `lines` of them, n elements each, into one panel, interleaved.
-/// @tparam kWidth the width, where it is known
-/// @param from gives elements of a panel: one(line, k), and side by side, many<lanes>(line, k)
-template <class A, int64_t kWidth, class From>
+/// Both side by side in one vector.
+template <class V, int... l>
+auto join(V x, V y, std::integer_sequence<int, l...>) {
+#if defined(__AVX2__)  // of which GCC 12 makes a load and a shuffle
+  if constexpr (sizeof(V) == 16) {
+    using Both = decltype(__builtin_shufflevector(x, y, l...));
+    return Both(_mm256_insertf128_ps(_mm256_castps128_ps256(__m128(x)), __m128(y), 1));
+  }
+#endif
+  return __builtin_shufflevector(x, y, l...);
+}
+constexpr int64_t kSquareBytes = 16;
+/// Rows of squares of n x n that lie side by side in a vector of `lanes`.
+template <int64_t n, int64_t lanes, class From, class P>
+auto row_of_squares(const P* const* squares, int64_t at) {
+  if constexpr (lanes == n)
+    return From::template load<n>(*squares + at);
+  else
+    return join(row_of_squares<n, lanes / 2, From>(squares, at),
+                row_of_squares<n, lanes / 2, From>(squares + lanes / 2 / n, at),
+                std::make_integer_sequence<int, int(lanes)>{});
+}
+
+/// `lanes` lines along k from `line` on, n elements each, into a part of a panel.
+template <class A, int64_t lanes, class From>
+void interleave_lines(From from, int64_t line, int64_t k, int64_t n, int64_t width, A* to) {
+  constexpr int64_t kSquare = kSquareBytes / int64_t(sizeof(A)), kMany = lanes / kSquare;
+  using V = VectorOf<A, lanes * int64_t(sizeof(A))>;
+  const int64_t end = k + n, whole = end < from.whole() ? end : from.whole();
+  decltype(from.at(0, 0)) at[kMany];
+  for (int64_t i = 0; i < kMany; ++i) at[i] = from.at(line + i * kSquare, k);
+  for (; k + kSquare <= whole; k += kSquare) {
+    typename V::type square[kSquare];
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kSquare; ++i)
+      square[i] = row_of_squares<kSquare, lanes, From>(at, i * from.stride);
+    transpose(square);
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kSquare; ++i, to += width) V::store(to, square[i]);
+    for (int64_t i = 0; i < kMany; ++i) at[i] += from.at(0, kSquare) - from.at(0, 0);
+  }
+  for (; k < end; ++k, to += width)
+    for (int64_t i = 0; i < lanes; ++i) to[i] = from.one(line + i, k);
+}
+
+/// `lines` lines from `line` on into one panel, interleaved.
+/// @param from gives elements of a panel: one(line, k), and side by side from at(line, k) on,
+/// load<lanes>
+template <class A, class From>
 void interleave(const From& from, int64_t line, int64_t lines, int64_t k, int64_t n, int64_t width,
                 A* panel) {
-  constexpr int64_t kSquareBytes = 16;  // larger ones are slower
   constexpr int64_t kSquare = kSquareBytes / int64_t(sizeof(A));
-  using V = VectorOf<A, kSquareBytes>;
-  if (kWidth > 0) width = kWidth;
-  const int64_t end = k + n, whole = end < from.whole() ? end : from.whole();
-  for (int64_t l = 0; l < width; l += kSquare, lines -= kSquare) {
-    const int64_t room = width - l < kSquare ? width - l : kSquare;
-    const bool fits = room == kSquare || room == kWidth % kSquare;
-    A* to = panel + l;
-    int64_t e = k;
-    for (; fits && lines > 0 && e + kSquare <= whole; e += kSquare) {
-      typename V::type square[kSquare];
-#pragma GCC unroll 16
-      for (int64_t i = 0; i < kSquare; ++i)
-        square[i] = i < lines ? from.template many<kSquare>(line + l + i, e) : typename V::type{};
-      transpose(square);
-#pragma GCC unroll 16
-      for (int64_t i = 0; i < kSquare; ++i, to += width)
-        if (room == kSquare)
-          V::store(to, square[i]);
-        else
-          __builtin_memcpy(to, &square[i], (kWidth % kSquare) * sizeof(A));
-    }
-    for (; e < end; ++e, to += width)
-      for (int64_t i = 0; i < room; ++i) to[i] = i < lines ? from.one(line + l + i, e) : A(0);
-  }
+  const int64_t count = lines < width ? lines : width;
+  int64_t l = 0;
+  for (; l + kLanes<A> <= count; l += kLanes<A>)
+    interleave_lines<A, kLanes<A>>(from, line + l, k, n, width, panel + l);
+  for (; l + kSquare <= count; l += kSquare)
+    interleave_lines<A, kSquare>(from, line + l, k, n, width, panel + l);
+  for (int64_t e = k; l < width && e < k + n; ++e, panel += width)
+    for (int64_t i = l; i < width; ++i) panel[i] = i < lines ? from.one(line + i, e) : A(0);
 }
 
 /// Lines that lie side by side: of each k, `width` elements at a time go to a panel.
@@ -63,10 +96,13 @@ template <class A, int64_t width, class From>
 void split(const From& from, int64_t n, int64_t depth, A* panels) {
   constexpr int64_t lanes = width % kLanes<A> == 0 ? kLanes<A> : width % 4 == 0 ? 4 : 2;
   constexpr int64_t kTogether = 8 * width;  // lines
+  constexpr int64_t kAhead = 6;             // of k: each begins anew for the CPU's own prefetching
   for (int64_t first = 0; first < n; first += kTogether, panels += kTogether * depth)
     for (int64_t k = 0; k < depth; ++k) {
       A* to = panels + k * width;
       int64_t line = first, end = n - first < kTogether ? n : first + kTogether;
+      for (int64_t l = line; l < end; l += 64 / int64_t(sizeof(*from.at(l, k))))
+        __builtin_prefetch(from.at(l, k + kAhead));
       for (; line + width <= end; line += width, to += width * depth)
 #pragma GCC unroll 16
         for (int64_t i = 0; i < width; i += lanes)
@@ -86,8 +122,8 @@ void pack_by(const From& from, int64_t n, int64_t depth, A* panels) {
   else
     for (int64_t line = 0; line < n; line += width, panels += width * depth)
       for (int64_t k = 0; k < depth; k += kRun)
-        interleave<A, width>(from, line, n - line < width ? n - line : width, k,
-                             depth - k < kRun ? depth - k : kRun, width, panels + k * width);
+        interleave(from, line, n - line < width ? n - line : width, k,
+                   depth - k < kRun ? depth - k : kRun, width, panels + k * width);
 }
 
 template <class A, class From>
