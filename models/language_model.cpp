@@ -25,7 +25,7 @@ class EvalScope {
 };
 
 double largest_magnitude(const Tensor& logits) {
-  return std::max(max(logits).item(), max(neg(logits)).item());
+  return std::max(max(logits).item(), -min(logits).item());
 }
 
 /// Where the context of token n begins: a block, of which half goes each time that it is full.

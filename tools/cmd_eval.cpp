@@ -148,7 +148,7 @@ std::string largest_weights(const models::Decoder& model) {
   std::string where;
   double most = 0;
   for (const auto& [name, values] : model.named_parameters()) {
-    const double largest = std::max(max(values).item(), max(neg(values)).item());
+    const double largest = std::max(max(values).item(), -min(values).item());
     if (std::isnan(most) || largest <= most) continue;
     where = name;
     most = largest;

@@ -140,7 +140,7 @@ TrainState read_train_state(const fs::path& file) try {
 
 double largest_magnitude(const Tensor& x) {
   NoGrad no_recording;
-  return std::max(max(x.detach()).item(), max(neg(x.detach())).item());
+  return std::max(max(x.detach()).item(), -min(x.detach()).item());
 }
 
 }  // namespace
