@@ -52,7 +52,9 @@ struct AttentionCall {
     return any;
   }
   /// How many keys causality lets the queries before `end` see.
-  Index seen_before(Index end) const { return attrs.causal ? std::min(keys, end) : keys; }
+  Index seen_before(Index end) const {
+    return attrs.causal || end == 0 ? std::min(keys, end) : keys;
+  }
 
   /// Dropout of the numbers at keys first, first + 1, ... of a row: what the op dropout does to the
   /// whole (..., Tq, Tk).

@@ -17,9 +17,10 @@
 namespace minim::op {
 namespace {
 
-constexpr Index kRows = 48, kKeys = 1024;  // kRows: whole tiles of every ISA
+constexpr Index kRows = 96, kKeys = 1024;  // kRows: whole tiles of every ISA
 constexpr Index kCut = 128;                // keys of a task where heads are few
 constexpr Index kManyHeads = 16;           // from here on a head is a task
+constexpr Index kFewRows = kRows / 2;      // a block where blocks are tasks
 
 constexpr Index round_up(Index n, Index to) { return (n + to - 1) / to * to; }
 
@@ -38,7 +39,7 @@ const auto& attention_kernels() {
     return isa().attention64;
 }
 
-/// How rows of such a matrix are loaded and stored, if by one call for all of them.
+/// How the rows of a matrix are stored, if a kernel loads and stores all of them in one call.
 template <class A>
 std::optional<typename Stored<A>::As> rows_of(const MatrixRef& m) {
   if (m.col_stride != 1) return {};
@@ -85,14 +86,13 @@ class Fused {
 
   bool forward() const {
     return each_kv_head([&](Index kv) {
-      if (!finite(call_.k[kv], call_.keys, call_.width)) return;
-      if (!finite(call_.v[kv], call_.keys, call_.value_width)) return;
-      for (Index head = kv * call_.group; head < (kv + 1) * call_.group; ++head)
-        if (!finite(call_.q[head], call_.queries, call_.width)) return;
+      if (!finite(call_.k, kv, 1, call_.keys, call_.width) ||
+          !finite(call_.v, kv, 1, call_.keys, call_.value_width) ||
+          !finite(call_.q, kv * call_.group, call_.group, call_.queries, call_.width))
+        return;
       Room<A> room(call_.width * keys_ + call_.keys * (width_ + value_width_));
       A* keys = room.numbers(call_.width * keys_);
-      pack(load(call_.k[kv], 0, call_.keys, call_.width, room.grid(call_.keys, width_)),
-           call_.width, keys);
+      pack(call_.k[kv], call_.width, room.grid(call_.keys, width_), keys);
       const Grid<A> values =
           load(call_.v[kv], 0, call_.keys, call_.value_width, room.grid(call_.keys, value_width_));
       parallel_for(blocks(), 1, [&](Index begin, Index end) {
@@ -103,19 +103,17 @@ class Fused {
 
   bool backward() const {
     return each_kv_head([&](Index kv) {
-      for (Index head = kv * call_.group; head < (kv + 1) * call_.group; ++head)
-        if (!finite(result_[head], call_.queries, call_.value_width)) return;
+      if (!finite(result_, kv * call_.group, call_.group, call_.queries, call_.value_width)) return;
       const Index width = width_ + value_width_, grouped = call_.group > 1;
       Room<A> room((call_.width + call_.value_width) * keys_ + (2 + grouped) * call_.keys * width +
                    round_up(rows_of_group(), 16));
       Side side{room.numbers(call_.width * keys_),      room.numbers(call_.value_width * keys_),
                 room.grid(call_.keys, width_),          room.grid(call_.keys, width),
                 room.grid(grouped * call_.keys, width), room.numbers(rows_of_group())};
+      const Grid<A> unused = {side.dkv.data, value_width_};  // yet
+      pack(call_.v[kv], call_.value_width, unused, side.values);
+      pack(call_.k[kv], call_.width, side.k, side.keys);
       side.k = load(call_.k[kv], 0, call_.keys, call_.width, side.k);
-      pack(side.k, call_.width, side.keys);
-      const Grid<A> values = {side.dkv.data, value_width_};  // not in use yet
-      pack(load(call_.v[kv], 0, call_.keys, call_.value_width, values), call_.value_width,
-           side.values);
       if (many_heads()) {
         sum_heads(kv, side, {0, call_.keys, true, true});
       } else {
@@ -156,11 +154,12 @@ class Fused {
 
   bool many_heads() const { return call_.heads / call_.group >= kManyHeads; }
   Index rows_of_group() const { return call_.group * call_.queries; }
-  Index blocks() const { return call_.group * ((call_.queries + kRows - 1) / kRows); }
+  Index step() const { return many_heads() ? kRows : kFewRows; }
+  Index blocks() const { return call_.group * (round_up(call_.queries, step()) / step()); }
   Block block(Index kv, Index b) const {
     const Index each = blocks() / call_.group, head = kv * call_.group + b / each;
-    const Index first = b % each * kRows;
-    return {head, first, std::min(kRows, call_.queries - first), head * call_.queries + first};
+    const Index first = b % each * step();
+    return {head, first, std::min(step(), call_.queries - first), head * call_.queries + first};
   }
   /// Whether all that f looked at was finite.
   template <class F>
@@ -171,10 +170,10 @@ class Fused {
     });
     return finite_;
   }
-  bool finite(const MatrixRef& m, Index rows, Index cols) const {
-    const bool all = all_finite<A>(m, rows, cols);
-    if (!all) finite_ = false;
-    return all;
+  bool finite(const Matrices& heads, Index first, Index n, Index rows, Index cols) const {
+    for (Index head = first; head < first + n; ++head)
+      if (!all_finite<A>(heads[head], rows, cols)) finite_ = false;
+    return finite_;
   }
 
   /// Rows [first, first + n), followed by zeros, in `to` unless they can be read where they are.
@@ -187,17 +186,22 @@ class Fused {
       return to;
     }
     for (Index i = 0; i < n; ++i) {
-      A* y = to[i];
-      const A* x = load_run(advance(data, from.dtype, i * from.row_stride), from.dtype,
-                            from.col_stride, width, y);
-      if (x != y) std::memcpy(y, x, size_t(width) * sizeof(A));
-      std::fill(y + width, y + to.stride, A(0));
+      load_run(advance(data, from.dtype, i * from.row_stride), from.dtype, from.col_stride, width,
+               to[i]);
+      std::fill(to[i] + width, to[i] + to.stride, A(0));
     }
     return to;
   }
-  void pack(Grid<A> from, Index width, A* to) const {
+  /// All rows, as panels. @param rows room for them
+  void pack(const MatrixRef& from, Index width, Grid<A> rows, A* to) const {
     const auto& gemm = gemm_kernels<A>();
-    gemm.pack(from.data, from.stride, 1, call_.keys, width, gemm.cols, to);
+    if constexpr (std::is_same_v<A, float>)
+      if (is_half(from.dtype) && from.col_stride == 1)
+        return (from.dtype == DType::f16 ? isa().pack_f16 : isa().pack_bf16)(
+            static_cast<const uint16_t*>(from.data), from.row_stride, 1, call_.keys, width,
+            gemm.cols, to);
+    rows = load(from, 0, call_.keys, width, rows);
+    gemm.pack(rows.data, rows.stride, 1, call_.keys, width, gemm.cols, to);
   }
   /// Rows times *by, or each divided by its own.
   template <bool divide = false>
@@ -249,8 +253,7 @@ class Fused {
                          packed + from * width, {s[i], s.stride, false});
     });
   }
-  /// c = s x, or c += s x, where x has a row for each key from `from` on; the columns of c are
-  /// rounded up to whole tiles.
+  /// c = s x, or c += s x from the second chunk on, where x has a row for each key.
   void gather(const Block& b, Index from, Index n, Index width, Grid<A> s, Grid<A> x,
               Grid<A> c) const {
     const auto& gemm = gemm_kernels<A>();
@@ -259,14 +262,12 @@ class Fused {
                              x.stride, {c[i], c.stride, from > 0});
     });
   }
-  /// How many keys the first n queries see.
-  Index seen_by_first(Index n) const { return n > 0 ? call_.seen_before(n) : 0; }
   /// c += a^T b, where b has a row for each query of a block, and a a column for each of n keys
   /// from `from` on. Keys that no query before the block sees have nothing in c yet.
   void add_by_keys(const Block& b, Index from, Index n, Index width, Grid<A> a, Grid<A> rows, A* c,
                    Index c_row) const {
     const auto& gemm = gemm_kernels<A>();
-    const Index old = std::clamp(seen_by_first(b.first) - from, Index(0), n);
+    const Index old = std::clamp(call_.seen_before(b.first) - from, Index(0), n);
     for (Index j = 0, keys; j < n; j += keys) {
       keys = std::min(gemm.rows, (j < old ? old : n) - j);
       const Index i = std::clamp(j + 1 - first_count(b, from, n), Index(0), b.rows);
@@ -275,18 +276,19 @@ class Fused {
     }
   }
   void drop(const Block& b, Index from, Index n, Grid<A> x) const {
+    const Index first = first_count(b, from, n) + gemm_kernels<A>().rows - 1;
     for (Index i = 0; call_.attrs.dropout > 0 && i < b.rows; ++i)
-      call_.drop(b.row + i, from, n, x[i]);
+      call_.drop(b.row + i, from, std::clamp(first + i, Index(0), n), x[i]);
   }
 
   void attend(const Block& b, const A* keys, Grid<A> values) const {
-    Room<A> room(kRows * (width_ + value_width_ + chunk_ + 3));
-    const Grid<A> q = load(call_.q[b.head], b.first, b.rows, call_.width, room.grid(kRows, width_));
-    const Grid<A> s = room.grid(kRows, chunk_), out = room.grid(kRows, value_width_);
-    A *max = room.numbers(kRows), *sum = room.numbers(kRows), *shrink = room.numbers(kRows);
-    std::fill(max, max + kRows, -std::numeric_limits<A>::infinity());
-    std::fill(sum, sum + kRows, A(0));
-    const Index seen = call_.seen_before(b.first + b.rows);
+    const Index most = round_up(b.rows, 16), seen = call_.seen_before(b.first + b.rows);
+    Room<A> room(most * (width_ + value_width_ + chunk_ + 3));
+    const Grid<A> q = load(call_.q[b.head], b.first, b.rows, call_.width, room.grid(most, width_));
+    const Grid<A> s = room.grid(most, chunk_), out = room.grid(most, value_width_);
+    A *max = room.numbers(most), *sum = room.numbers(most), *shrink = room.numbers(most);
+    std::fill(max, max + most, -std::numeric_limits<A>::infinity());
+    std::fill(sum, sum + most, A(0));
     bool any[kRows];
     std::fill(any, any + kRows, seen > 0 && !call_.masked());
     for (Index from = 0; from < seen; from += kKeys) {
@@ -316,7 +318,7 @@ class Fused {
     for (Index head = 0; head < call_.group; ++head) {
       for (Index b = head * each; b < (head + 1) * each; ++b)
         differentiate(block(kv, b), side, part);
-      const Index seen = std::clamp(seen_by_first(call_.queries), part.from, part.to);
+      const Index seen = std::clamp(call_.seen_before(call_.queries), part.from, part.to);
       std::fill(side.dkv[seen], side.dkv[part.to], A(0));
       for (Index i = 0; call_.group > 1 && i < n; ++i) sum[i] = head > 0 ? sum[i] + dkv[i] : dkv[i];
     }
@@ -326,13 +328,14 @@ class Fused {
     const Index seen = std::min(part.to, call_.seen_before(b.first + b.rows));
     if (seen <= part.from && !part.queries) return;
     const auto& kernels = attention_kernels<A>();
-    Room<A> room(kRows * (2 * width_ + value_width_ + 2 * chunk_ + 2));
-    const Grid<A> q = load(call_.q[b.head], b.first, b.rows, call_.width, room.grid(kRows, width_));
+    const Index most = round_up(b.rows, 16);
+    Room<A> room(most * (2 * width_ + value_width_ + 2 * chunk_ + 2));
+    const Grid<A> q = load(call_.q[b.head], b.first, b.rows, call_.width, room.grid(most, width_));
     const Grid<A> g =
-        load(result_[b.head], b.first, b.rows, call_.value_width, room.grid(kRows, value_width_));
-    const Grid<A> p = room.grid(kRows, chunk_), d = room.grid(kRows, chunk_),
-                  dq = room.grid(kRows, width_);
-    A *max = room.numbers(kRows), *sum = room.numbers(kRows);
+        load(result_[b.head], b.first, b.rows, call_.value_width, room.grid(most, value_width_));
+    const Grid<A> p = room.grid(most, chunk_), d = room.grid(most, chunk_),
+                  dq = room.grid(most, width_);
+    A *max = room.numbers(most), *sum = room.numbers(most);
     const A* saved = static_cast<const A*>(args_.out[1].data) + 2 * b.row;
     for (Index i = 0; i < b.rows; ++i) max[i] = saved[2 * i], sum[i] = saved[2 * i + 1];
     A* mean = side.mean + b.row % rows_of_group();

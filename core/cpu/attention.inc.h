@@ -71,8 +71,8 @@ template <class A, class F, class Row, class Then>
 void fold_each(int64_t rows, F f, Row row, Then then) {
   constexpr int64_t kMany = kLanes<A>;
   for (int64_t i = 0; i < rows; i += kMany) {
-    Vector<A> all[kMany] = {};
-    for (int64_t l = 0; l < kMany && i + l < rows; ++l) all[l] = row(i + l).folded(f);
+    Vector<A> all[kMany];
+    for (int64_t l = 0; l < kMany; ++l) all[l] = i + l < rows ? row(i + l).folded(f) : Vector<A>{};
     then(i, fold_rows<int(kMany / 2)>(all, f));
   }
 }
@@ -190,8 +190,8 @@ void center(int64_t rows, int64_t n, int64_t first, const A* p, A* d, int64_t st
 }
 
 template <class A>
-void load(int64_t rows, int64_t width, const void* from, int64_t step, typename Stored<A>::As as,
-          A* to, int64_t stride) {
+[[gnu::flatten]] void load(int64_t rows, int64_t width, const void* from, int64_t step,
+                           typename Stored<A>::As as, A* to, int64_t stride) {
   for (int64_t i = 0; i < rows; ++i, to += stride) {
     const auto* halves = static_cast<const uint16_t*>(from) + i * step;
     if constexpr (sizeof(A) == sizeof(float)) {
@@ -209,8 +209,10 @@ template <class A, bool divide>
 void store(int64_t rows, int64_t width, A* x, int64_t stride, const A* by, int64_t step,
            const Stored<A>& to) {
   for (int64_t i = 0; i < rows; ++i, x += stride, by += step) {
-    for (int64_t j = 0; j < width; ++j) x[j] = divide ? x[j] / *by : x[j] * *by;
-    store_row<MultiplyAdd>(to, i * to.stride, x, width);
+    A* y = to.as == to.sums ? static_cast<A*>(to.c) + i * to.stride : x;
+#pragma GCC ivdep
+    for (int64_t j = 0; j < width; ++j) y[j] = divide ? x[j] / *by : x[j] * *by;
+    if (to.as != to.sums) store_row<MultiplyAdd>(to, i * to.stride, x, width);
   }
 }
 

@@ -84,7 +84,7 @@ struct AttentionKernels {
   /// Rows of `width` numbers, `step` apart and stored so, followed by zeros up to `stride`.
   void (*load)(int64_t rows, int64_t width, const void* from, int64_t step,
                typename Stored<A>::As as, A* to, int64_t stride);
-  /// Stores x[i][j] * by[i * step], or x[i][j] / by[i * step]; x becomes that too.
+  /// Stores x[i][j] * by[i * step], or x[i][j] / by[i * step]; x may become that too.
   using Store = void (*)(int64_t rows, int64_t width, A* x, int64_t stride, const A* by,
                          int64_t step, const Stored<A>& to);
   Store store_product, store_quotient;
