@@ -1,6 +1,7 @@
 // The fused attention against the plain formula, and both against f64.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -181,7 +182,7 @@ TEST_CASE("attention gives the same bits whatever the strides and whether a prob
     for (DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
       const std::string at = std::string(c.what) + ", " + name_of(dtype);
       INFO(at);
-      auto gradients = [&](bool dense) {
+      auto gradients = [&](bool dense, Probe* counts = nullptr) {
         Tensor in[] = {c.q(), c.k(), c.v(), noise({c.batch, c.heads, c.queries, c.value_width}, 4)};
         for (Tensor& x : in) {
           x = x.to(dtype);
@@ -189,6 +190,7 @@ TEST_CASE("attention gives the same bits whatever the strides and whether a prob
           x = x.detach();
         }
         for (Tensor* x : {&in[0], &in[1], &in[2]}) x->set_requires_grad();
+        const ProbeScope scope(counts);
         Tensor y = scaled_dot_product_attention(in[0], in[1], in[2], {}, c.options);
         CHECK((y.strides()[3] == 1) == dense);
         y.backward(in[3]);
@@ -197,9 +199,8 @@ TEST_CASE("attention gives the same bits whatever the strides and whether a prob
       };
       const Results dense = gradients(true);
       CHECK(same_bits(gradients(false), dense));
-      const ProbeScope scope(&probe);
-      CHECK(same_bits(gradients(true), dense));
-      CHECK((probe.stored.exchange(0) > 0) == is_half(dtype));
+      CHECK(same_bits(gradients(true, &probe), dense));
+      CHECK((probe.stored.exchange(0) >= dense[0].numel()) == is_half(dtype));
     }
 }
 
@@ -241,6 +242,7 @@ TEST_CASE("a row of attention is 16 sums and then a tree whatever rows are summe
       d[j] = float(normal(Philox::block(8, 1, j))[0]);
       if (Index(j) % kStride >= kSize || j % 7 == 0) p[j] = 0, d[j] = NAN;
     }
+    std::fill(mean.begin() + kRows, mean.end(), -0.0f);  // which adding 0 would change
     kernels->attention32.weigh(kRows, kSize, kSize, p.data(), d.data(), kStride, mean.data());
     for (Index row = 0; row < kRows; ++row) {
       float sum[16] = {};
@@ -251,7 +253,7 @@ TEST_CASE("a row of attention is 16 sums and then a tree whatever rows are summe
         for (Index j = 0; j < half; ++j) sum[j] += sum[j + half];
       CHECK(mean[size_t(row)] == 0.5f + sum[0]);
     }
-    for (size_t j = kRows; j < mean.size(); ++j) CHECK(mean[j] == 0.5f);
+    for (size_t j = kRows; j < mean.size(); ++j) CHECK(std::signbit(mean[j]));
   }
 }
 
