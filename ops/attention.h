@@ -52,7 +52,9 @@ struct AttentionCall {
     return any;
   }
   /// How many keys causality lets the queries before `end` see.
-  Index seen_before(Index end) const { return attrs.causal ? std::min(keys, end) : keys; }
+  Index seen_before(Index end) const {
+    return attrs.causal || end == 0 ? std::min(keys, end) : keys;
+  }
 
   /// Dropout of the numbers at keys first, first + 1, ... of a row: what the op dropout does to the
   /// whole (..., Tq, Tk).
@@ -75,14 +77,6 @@ struct AttentionCall {
   Index mask_step_ = 0;
 };
 
-struct CopyRows {
-  template <class A>
-  static void run(const A* from, Index stride, Index n, Index width, A* to, Index to_stride) {
-    for (Index i = 0; i < n; ++i, from += stride, to += to_stride)
-      for (Index j = 0; j < width; ++j) to[j] = from[j];
-  }
-};
-
 /// Rows [first, first + n) of a head of `to`, where that is wanted.
 template <class A>
 void store_rows(const A* from, Index stride, Index n, Index width, const Arg& to, Index head,
@@ -90,18 +84,20 @@ void store_rows(const A* from, Index stride, Index n, Index width, const Arg& to
   if (!to.data) return;
   const Matrices heads(to, leading(to.shape, 2));
   const Index step = heads[head].row_stride, across = heads[head].col_stride;
-  if (to.dtype == dtype_for<A>() && across == 1)
-    return per_isa<A, CopyRows>(from, stride, n, width,
-                                static_cast<A*>(heads.data(head)) + first * step, step);
   for (Index i = 0; i < n; ++i)
     store_run(advance(heads.data(head), to.dtype, (first + i) * step), to.dtype, across, width,
               from + i * stride);
 }
 
-/// In tiles; out[1] is (..., Tq, 2).
+/// Whether no number is an infinity or NaN.
 template <class A>
-void fused_attention(OpArgs& args);
+bool all_finite(const MatrixRef& m, Index rows, Index cols);
+
+/// In tiles; out[1] is (..., Tq, 2). False, with a result that means nothing, where q, k and v, or
+/// the gradient, are not all finite.
 template <class A>
-void fused_attention_backward(OpArgs& args);
+bool fused_attention(OpArgs& args);
+template <class A>
+bool fused_attention_backward(OpArgs& args);
 
 }  // namespace minim::op

@@ -6,17 +6,21 @@
 //
 // Each number of a result is one chain of multiply-adds in the order of heads, queries or keys:
 // neither the threads nor the way in which the work is cut change a bit.
+#include <atomic>
+#include <optional>
 #include <type_traits>
 
 #include "minim/core/cpu/isa.h"
+#include "minim/core/probe.h"
 #include "minim/ops/attention.h"
 
 namespace minim::op {
 namespace {
 
-constexpr Index kRows = 48, kKeys = 1024;  // kRows: whole tiles of every ISA
+constexpr Index kRows = 96, kKeys = 1024;  // kRows: whole tiles of every ISA
 constexpr Index kCut = 128;                // keys of a task where heads are few
 constexpr Index kManyHeads = 16;           // from here on a head is a task
+constexpr Index kFewRows = kRows / 2;      // a block where blocks are tasks
 
 constexpr Index round_up(Index n, Index to) { return (n + to - 1) / to * to; }
 
@@ -35,15 +39,14 @@ const auto& attention_kernels() {
     return isa().attention64;
 }
 
-/// x[i][j] / by[i * step], or x[i][j] * by[i * step]
-template <bool divide>
-struct EachRow {
-  template <class A>
-  static void run(A* x, Index stride, Index rows, Index width, const A* by, Index step) {
-    for (Index i = 0; i < rows; ++i, x += stride, by += step)
-      for (Index j = 0; j < width; ++j) x[j] = divide ? x[j] / *by : x[j] * *by;
-  }
-};
+/// How the rows of a matrix are stored, if a kernel loads and stores all of them in one call.
+template <class A>
+std::optional<typename Stored<A>::As> rows_of(const MatrixRef& m) {
+  if (m.col_stride != 1) return {};
+  if (m.dtype == dtype_for<A>()) return Stored<A>::sums;
+  if (std::is_same_v<A, double> || !is_half(m.dtype)) return {};
+  return m.dtype == DType::f16 ? Stored<A>::f16 : Stored<A>::bf16;
+}
 
 /// A matrix in scratch memory, or an operand.
 template <class A>
@@ -78,15 +81,18 @@ class Fused {
     const Index to = std::max<Index>(16, gemm_kernels<A>().cols);
     width_ = round_up(call_.width, to), value_width_ = round_up(call_.value_width, to);
     // Not a power of two, whose rows would share the sets of a cache.
-    keys_ = round_up(call_.keys, to) + 16, chunk_ = round_up(std::min(call_.keys, kKeys), to) + 16;
+    keys_ = round_up(call_.keys, to), chunk_ = round_up(std::min(call_.keys, kKeys), to) + 16;
   }
 
-  void forward() const {
-    each_kv_head([&](Index kv) {
+  bool forward() const {
+    return each_kv_head([&](Index kv) {
+      if (!finite(call_.k, kv, 1, call_.keys, call_.width) ||
+          !finite(call_.v, kv, 1, call_.keys, call_.value_width) ||
+          !finite(call_.q, kv * call_.group, call_.group, call_.queries, call_.width))
+        return;
       Room<A> room(call_.width * keys_ + call_.keys * (width_ + value_width_));
-      const Grid<A> keys = room.grid(call_.width, keys_);
-      transpose(load(call_.k[kv], 0, call_.keys, call_.width, room.grid(call_.keys, width_)),
-                call_.width, keys);
+      A* keys = room.numbers(call_.width * keys_);
+      pack(call_.k[kv], call_.width, room.grid(call_.keys, width_), keys);
       const Grid<A> values =
           load(call_.v[kv], 0, call_.keys, call_.value_width, room.grid(call_.keys, value_width_));
       parallel_for(blocks(), 1, [&](Index begin, Index end) {
@@ -95,19 +101,19 @@ class Fused {
     });
   }
 
-  void backward() const {
-    each_kv_head([&](Index kv) {
+  bool backward() const {
+    return each_kv_head([&](Index kv) {
+      if (!finite(result_, kv * call_.group, call_.group, call_.queries, call_.value_width)) return;
       const Index width = width_ + value_width_, grouped = call_.group > 1;
       Room<A> room((call_.width + call_.value_width) * keys_ + (2 + grouped) * call_.keys * width +
                    round_up(rows_of_group(), 16));
-      Side side{room.grid(call_.width, keys_),          room.grid(call_.value_width, keys_),
+      Side side{room.numbers(call_.width * keys_),      room.numbers(call_.value_width * keys_),
                 room.grid(call_.keys, width_),          room.grid(call_.keys, width),
                 room.grid(grouped * call_.keys, width), room.numbers(rows_of_group())};
+      const Grid<A> unused = {side.dkv.data, value_width_};  // yet
+      pack(call_.v[kv], call_.value_width, unused, side.values);
+      pack(call_.k[kv], call_.width, side.k, side.keys);
       side.k = load(call_.k[kv], 0, call_.keys, call_.width, side.k);
-      transpose(side.k, call_.width, side.keys);
-      const Grid<A> values = {side.dkv.data, value_width_};  // not in use yet
-      transpose(load(call_.v[kv], 0, call_.keys, call_.value_width, values), call_.value_width,
-                side.values);
       if (many_heads()) {
         sum_heads(kv, side, {0, call_.keys, true, true});
       } else {
@@ -120,8 +126,10 @@ class Fused {
         });
       }
       const Grid<A> sum = grouped ? side.sum : side.dkv;
-      store(sum, call_.keys, call_.width, args_.grad_in[1], kv, 0, A(call_.scale));
-      store({sum.data + width_, width}, call_.keys, call_.value_width, args_.grad_in[2], kv);
+      const A scale = A(call_.scale), one = 1;
+      store(sum, call_.keys, call_.width, args_.grad_in[1], kv, 0, &scale);
+      store({sum.data + width_, width}, call_.keys, call_.value_width, args_.grad_in[2], kv, 0,
+            &one);
     });
   }
 
@@ -130,11 +138,12 @@ class Fused {
   struct Block {
     Index head, first, rows, row;
   };
-  /// What the blocks of all heads that share k and v read and add to: k and v transposed, k, the
+  /// What the blocks of all heads that share k and v read and add to: k and v packed, k, the
   /// gradients of k and v side by side, of one head and of all, and the mean gradient of each row's
   /// probabilities.
   struct Side {
-    Grid<A> keys, values, k, dkv, sum;
+    A *keys, *values;
+    Grid<A> k, dkv, sum;
     A* mean;
   };
   /// Which keys, and whether the mean and dq are to be found or dk and dv; both for all keys only.
@@ -145,51 +154,68 @@ class Fused {
 
   bool many_heads() const { return call_.heads / call_.group >= kManyHeads; }
   Index rows_of_group() const { return call_.group * call_.queries; }
-  Index blocks() const { return call_.group * ((call_.queries + kRows - 1) / kRows); }
+  Index step() const { return many_heads() ? kRows : kFewRows; }
+  Index blocks() const { return call_.group * (round_up(call_.queries, step()) / step()); }
   Block block(Index kv, Index b) const {
     const Index each = blocks() / call_.group, head = kv * call_.group + b / each;
-    const Index first = b % each * kRows;
-    return {head, first, std::min(kRows, call_.queries - first), head * call_.queries + first};
+    const Index first = b % each * step();
+    return {head, first, std::min(step(), call_.queries - first), head * call_.queries + first};
   }
+  /// Whether all that f looked at was finite.
   template <class F>
-  void each_kv_head(F f) const {
+  bool each_kv_head(F f) const {
     const Index n = call_.heads / call_.group;
     parallel_for(n, many_heads() ? 1 : std::max<Index>(1, n), [&](Index begin, Index end) {
-      for (Index kv = begin; kv < end; ++kv) f(kv);
+      for (Index kv = begin; kv < end && finite_; ++kv) f(kv);
     });
+    return finite_;
+  }
+  bool finite(const Matrices& heads, Index first, Index n, Index rows, Index cols) const {
+    for (Index head = first; head < first + n; ++head)
+      if (!all_finite<A>(heads[head], rows, cols)) finite_ = false;
+    return finite_;
   }
 
   /// Rows [first, first + n), followed by zeros, in `to` unless they can be read where they are.
   static Grid<A> load(const MatrixRef& from, Index first, Index n, Index width, Grid<A> to) {
-    if (from.dtype == dtype_for<A>() && from.col_stride == 1 && width == to.stride)
-      return {static_cast<A*>(const_cast<void*>(from.data)) + first * from.row_stride,
-              from.row_stride};
-    if constexpr (std::is_same_v<A, float>)
-      if (is_half(from.dtype) && from.col_stride == 1) {
-        const auto widen = from.dtype == DType::f16 ? isa().widen_f16 : isa().widen_bf16;
-        const auto* x = static_cast<const uint16_t*>(from.data) + first * from.row_stride;
-        for (Index i = 0; i < n; ++i, x += from.row_stride) {
-          widen(x, to[i], width);
-          std::fill(to[i] + width, to[i] + to.stride, A(0));
-        }
-        return to;
-      }
+    const void* data = advance(from.data, from.dtype, first * from.row_stride);
+    if (const auto as = rows_of<A>(from)) {
+      if (as == Stored<A>::sums && width == to.stride)
+        return {static_cast<A*>(const_cast<void*>(data)), from.row_stride};
+      attention_kernels<A>().load(n, width, data, from.row_stride, *as, to.data, to.stride);
+      return to;
+    }
     for (Index i = 0; i < n; ++i) {
-      A* y = to[i];
-      const A* x = load_run(advance(from.data, from.dtype, (first + i) * from.row_stride),
-                            from.dtype, from.col_stride, width, y);
-      if (x != y) std::memcpy(y, x, size_t(width) * sizeof(A));
-      std::fill(y + width, y + to.stride, A(0));
+      load_run(advance(data, from.dtype, i * from.row_stride), from.dtype, from.col_stride, width,
+               to[i]);
+      std::fill(to[i] + width, to[i] + to.stride, A(0));
     }
     return to;
   }
-  void transpose(Grid<A> from, Index width, Grid<A> to) const {
-    gemm_kernels<A>().transpose(from.data, from.stride, call_.keys, width, to.stride, to.data);
+  /// All rows, as panels. @param rows room for them
+  void pack(const MatrixRef& from, Index width, Grid<A> rows, A* to) const {
+    const auto& gemm = gemm_kernels<A>();
+    if constexpr (std::is_same_v<A, float>)
+      if (is_half(from.dtype) && from.col_stride == 1)
+        return (from.dtype == DType::f16 ? isa().pack_f16 : isa().pack_bf16)(
+            static_cast<const uint16_t*>(from.data), from.row_stride, 1, call_.keys, width,
+            gemm.cols, to);
+    rows = load(from, 0, call_.keys, width, rows);
+    gemm.pack(rows.data, rows.stride, 1, call_.keys, width, gemm.cols, to);
   }
-  static void store(Grid<A> from, Index n, Index width, const Arg& to, Index head, Index first = 0,
-                    A scale = 1) {
-    if (to.data && scale != A(1))
-      per_isa<A, EachRow<false>>(from.data, from.stride, n, width, &scale, Index(0));
+  /// Rows times *by, or each divided by its own.
+  template <bool divide = false>
+  static void store(Grid<A> from, Index n, Index width, const Arg& to, Index head, Index first,
+                    const A* by) {
+    if (!to.data) return;
+    const auto& kernels = attention_kernels<A>();
+    const auto scale = divide ? kernels.store_quotient : kernels.store_product;
+    const MatrixRef there = Matrices(to, leading(to.shape, 2))[head];
+    if (const auto as = rows_of<A>(there); as && !Probe::current()) {
+      void* c = advance(const_cast<void*>(there.data), to.dtype, first * there.row_stride);
+      return scale(n, width, from.data, from.stride, by, divide, {c, there.row_stride, false, *as});
+    }
+    scale(n, width, from.data, from.stride, by, divide, {from.data, from.stride, false});
     store_rows(from.data, from.stride, n, width, to, head, first);
   }
 
@@ -209,49 +235,60 @@ class Fused {
   }
   /// The scores of n keys from `from` on, less what the mask hides. @param any per row, set where
   /// it leaves a key
-  void score(const Block& b, Grid<A> q, Grid<A> keys, Index from, Index n, Grid<A> s,
+  void score(const Block& b, Grid<A> q, const A* keys, Index from, Index n, Grid<A> s,
              bool* any = nullptr) const {
-    each_tile(b, from, n, [&](Index i, Index rows, Index seen) {
-      multiply(rows, seen, call_.width, {q[i], q.stride}, keys.data + from, keys.stride,
-               {s[i], s.stride}, false);
-    });
+    meet(b, q, call_.width, keys, from, n, s);
     for (Index i = 0; call_.masked() && i < b.rows; ++i) {
       const Index count = std::min(n, call_.seen_before(b.first + i + 1) - from);
       const bool some = count > 0 && call_.hide(b.row + i, from, count, s[i]);
       if (any) any[i] |= some;
     }
   }
-  /// c = a b or c += a b; the columns of c are rounded up to whole tiles.
-  static void multiply(Index m, Index n, Index k, Grid<A> a, const A* b, Index b_row, Grid<A> c,
-                       bool add) {
-    gemm_kernels<A>().multiply_unpacked(m, round_up(n, gemm_kernels<A>().cols), k, a.data, a.stride,
-                                        1, b, b_row, {c.data, c.stride, add});
+  /// s = rows times n packed keys or values from `from` on.
+  void meet(const Block& b, Grid<A> rows, Index width, const A* packed, Index from, Index n,
+            Grid<A> s) const {
+    const auto& gemm = gemm_kernels<A>();
+    each_tile(b, from, n, [&](Index i, Index m, Index seen) {
+      gemm.multiply_rows(m, round_up(seen, gemm.cols), width, rows[i], rows.stride, 1,
+                         packed + from * width, {s[i], s.stride, false});
+    });
+  }
+  /// c = s x, or c += s x from the second chunk on, where x has a row for each key.
+  void gather(const Block& b, Index from, Index n, Index width, Grid<A> s, Grid<A> x,
+              Grid<A> c) const {
+    const auto& gemm = gemm_kernels<A>();
+    each_tile(b, from, n, [&](Index i, Index rows, Index seen) {
+      gemm.multiply_unpacked(rows, round_up(width, gemm.cols), seen, s[i], s.stride, 1, x[from],
+                             x.stride, {c[i], c.stride, from > 0});
+    });
   }
   /// c += a^T b, where b has a row for each query of a block, and a a column for each of n keys
-  /// from `from` on.
+  /// from `from` on. Keys that no query before the block sees have nothing in c yet.
   void add_by_keys(const Block& b, Index from, Index n, Index width, Grid<A> a, Grid<A> rows, A* c,
                    Index c_row) const {
-    const Index step = gemm_kernels<A>().rows;
-    for (Index j = 0; j < n; j += step) {
+    const auto& gemm = gemm_kernels<A>();
+    const Index old = std::clamp(call_.seen_before(b.first) - from, Index(0), n);
+    for (Index j = 0, keys; j < n; j += keys) {
+      keys = std::min(gemm.rows, (j < old ? old : n) - j);
       const Index i = std::clamp(j + 1 - first_count(b, from, n), Index(0), b.rows);
-      gemm_kernels<A>().multiply_unpacked(
-          std::min(step, n - j), round_up(width, gemm_kernels<A>().cols), b.rows - i, a[i] + j, 1,
-          a.stride, rows[i], rows.stride, {c + j * c_row, c_row, true});
+      gemm.multiply_unpacked(keys, round_up(width, gemm.cols), b.rows - i, a[i] + j, 1, a.stride,
+                             rows[i], rows.stride, {c + j * c_row, c_row, j < old});
     }
   }
   void drop(const Block& b, Index from, Index n, Grid<A> x) const {
+    const Index first = first_count(b, from, n) + gemm_kernels<A>().rows - 1;
     for (Index i = 0; call_.attrs.dropout > 0 && i < b.rows; ++i)
-      call_.drop(b.row + i, from, n, x[i]);
+      call_.drop(b.row + i, from, std::clamp(first + i, Index(0), n), x[i]);
   }
 
-  void attend(const Block& b, Grid<A> keys, Grid<A> values) const {
-    Room<A> room(kRows * (width_ + value_width_ + chunk_ + 3));
-    const Grid<A> q = load(call_.q[b.head], b.first, b.rows, call_.width, room.grid(kRows, width_));
-    const Grid<A> s = room.grid(kRows, chunk_), out = room.grid(kRows, value_width_);
-    A *max = room.numbers(kRows), *sum = room.numbers(kRows), *shrink = room.numbers(kRows);
-    std::fill(max, max + kRows, -std::numeric_limits<A>::infinity());
-    std::fill(sum, sum + kRows, A(0));
-    const Index seen = call_.seen_before(b.first + b.rows);
+  void attend(const Block& b, const A* keys, Grid<A> values) const {
+    const Index most = round_up(b.rows, 16), seen = call_.seen_before(b.first + b.rows);
+    Room<A> room(most * (width_ + value_width_ + chunk_ + 3));
+    const Grid<A> q = load(call_.q[b.head], b.first, b.rows, call_.width, room.grid(most, width_));
+    const Grid<A> s = room.grid(most, chunk_), out = room.grid(most, value_width_);
+    A *max = room.numbers(most), *sum = room.numbers(most), *shrink = room.numbers(most);
+    std::fill(max, max + most, -std::numeric_limits<A>::infinity());
+    std::fill(sum, sum + most, A(0));
     bool any[kRows];
     std::fill(any, any + kRows, seen > 0 && !call_.masked());
     for (Index from = 0; from < seen; from += kKeys) {
@@ -262,18 +299,14 @@ class Fused {
       drop(b, from, n, s);
       for (Index i = 0; from > 0 && i < b.rows; ++i)
         for (Index j = 0; j < value_width_; ++j) out[i][j] *= shrink[i];
-      each_tile(b, from, n, [&](Index i, Index rows, Index seen) {
-        multiply(rows, call_.value_width, seen, {s[i], s.stride}, values[from], values.stride,
-                 {out[i], out.stride}, from > 0);
-      });
+      gather(b, from, n, call_.value_width, s, values, out);
     }
     A* saved = static_cast<A*>(args_.out[1].data) + 2 * b.row;
     for (Index i = 0; i < b.rows; ++i) {
       if (!any[i]) max[i] = 0, sum[i] = 1, std::fill(out[i], out[i] + call_.value_width, A(0));
       saved[2 * i] = max[i], saved[2 * i + 1] = sum[i];
     }
-    per_isa<A, EachRow<true>>(out.data, out.stride, b.rows, call_.value_width, sum, Index(1));
-    store(out, b.rows, call_.value_width, args_.out[0], b.head, b.first);
+    store<true>(out, b.rows, call_.value_width, args_.out[0], b.head, b.first, sum);
   }
 
   /// dk and dv of a part's keys. Heads are summed one by one, since a chain through all of them
@@ -283,9 +316,10 @@ class Fused {
     A *dkv = side.dkv[part.from], *sum = side.sum[part.from];
     const Index n = (part.to - part.from) * side.dkv.stride;
     for (Index head = 0; head < call_.group; ++head) {
-      std::fill(dkv, dkv + n, A(0));
       for (Index b = head * each; b < (head + 1) * each; ++b)
         differentiate(block(kv, b), side, part);
+      const Index seen = std::clamp(call_.seen_before(call_.queries), part.from, part.to);
+      std::fill(side.dkv[seen], side.dkv[part.to], A(0));
       for (Index i = 0; call_.group > 1 && i < n; ++i) sum[i] = head > 0 ? sum[i] + dkv[i] : dkv[i];
     }
   }
@@ -294,13 +328,14 @@ class Fused {
     const Index seen = std::min(part.to, call_.seen_before(b.first + b.rows));
     if (seen <= part.from && !part.queries) return;
     const auto& kernels = attention_kernels<A>();
-    Room<A> room(kRows * (2 * width_ + value_width_ + 2 * chunk_ + 2));
-    const Grid<A> q = load(call_.q[b.head], b.first, b.rows, call_.width, room.grid(kRows, width_));
+    const Index most = round_up(b.rows, 16);
+    Room<A> room(most * (2 * width_ + value_width_ + 2 * chunk_ + 2));
+    const Grid<A> q = load(call_.q[b.head], b.first, b.rows, call_.width, room.grid(most, width_));
     const Grid<A> g =
-        load(result_[b.head], b.first, b.rows, call_.value_width, room.grid(kRows, value_width_));
-    const Grid<A> p = room.grid(kRows, chunk_), d = room.grid(kRows, chunk_),
-                  dq = room.grid(kRows, width_);
-    A *max = room.numbers(kRows), *sum = room.numbers(kRows);
+        load(result_[b.head], b.first, b.rows, call_.value_width, room.grid(most, value_width_));
+    const Grid<A> p = room.grid(most, chunk_), d = room.grid(most, chunk_),
+                  dq = room.grid(most, width_);
+    A *max = room.numbers(most), *sum = room.numbers(most);
     const A* saved = static_cast<const A*>(args_.out[1].data) + 2 * b.row;
     for (Index i = 0; i < b.rows; ++i) max[i] = saved[2 * i], sum[i] = saved[2 * i + 1];
     A* mean = side.mean + b.row % rows_of_group();
@@ -309,13 +344,7 @@ class Fused {
       score(b, q, side.keys, from, n, p);
       kernels.probabilities(b.rows, n, first_count(b, from, n), A(call_.scale), p.data, p.stride,
                             max, sum);
-      each_tile(b, from, n, [&](Index i, Index rows, Index seen) {
-        multiply(rows, seen, call_.value_width, {g[i], g.stride}, side.values.data + from,
-                 side.values.stride, {d[i], d.stride}, false);
-        const Index cols = gemm_kernels<A>().cols;
-        for (Index r = i; r < i + rows; ++r)
-          std::fill(d[r] + round_up(seen, cols), d[r] + round_up(n, cols), A(0));
-      });
+      meet(b, g, call_.value_width, side.values, from, n, d);
       drop(b, from, n, d);
     };
     auto each_chunk = [&](auto f) {
@@ -324,49 +353,46 @@ class Fused {
     };
     if (part.queries) {
       std::fill(mean, mean + b.rows, A(0));
-      std::fill(dq[0], dq[b.rows], A(0));
+      if (seen == 0) std::fill(dq[0], dq[b.rows], A(0));
       each_chunk([&](Index from, Index n) {
         tile(from, n);
-        kernels.weigh(b.rows, n, p.data, d.data, p.stride, mean);
+        kernels.weigh(b.rows, n, first_count(b, from, n), p.data, d.data, p.stride, mean);
       });
     }
     each_chunk([&](Index from, Index n) {
       if (!part.queries || seen - part.from > kKeys) tile(from, n);
-      kernels.center(b.rows, n, p.data, d.data, p.stride, mean);
-      if (part.queries && args_.grad_in[0].data)
-        each_tile(b, from, n, [&](Index i, Index rows, Index seen) {
-          multiply(rows, call_.width, seen, {d[i], d.stride}, side.k[from], side.k.stride,
-                   {dq[i], dq.stride}, true);
-        });
+      kernels.center(b.rows, n, first_count(b, from, n), p.data, d.data, p.stride, mean);
+      if (part.queries && args_.grad_in[0].data) gather(b, from, n, call_.width, d, side.k, dq);
       if (part.keys && args_.grad_in[1].data)
         add_by_keys(b, from, n, call_.width, d, q, side.dkv[from], side.dkv.stride);
       if (!part.keys || !args_.grad_in[2].data) return;
       drop(b, from, n, p);
       add_by_keys(b, from, n, call_.value_width, p, g, side.dkv[from] + width_, side.dkv.stride);
     });
-    if (part.queries)
-      store(dq, b.rows, call_.width, args_.grad_in[0], b.head, b.first, A(call_.scale));
+    const A scale = A(call_.scale);
+    if (part.queries) store(dq, b.rows, call_.width, args_.grad_in[0], b.head, b.first, &scale);
   }
 
   OpArgs& args_;
   AttentionCall call_;
   Matrices result_;
-  Index width_, value_width_, keys_, chunk_;  ///< strides
+  Index width_, value_width_, keys_, chunk_;  ///< sizes that are rounded up
+  mutable std::atomic<bool> finite_ = true;
 };
 
 }  // namespace
 
 template <class A>
-void fused_attention(OpArgs& args) {
-  Fused<A>(args, args.out[0]).forward();
+bool fused_attention(OpArgs& args) {
+  return Fused<A>(args, args.out[0]).forward();
 }
 template <class A>
-void fused_attention_backward(OpArgs& args) {
-  Fused<A>(args, args.grad_out[0]).backward();
+bool fused_attention_backward(OpArgs& args) {
+  return Fused<A>(args, args.grad_out[0]).backward();
 }
-template void fused_attention<float>(OpArgs&);
-template void fused_attention<double>(OpArgs&);
-template void fused_attention_backward<float>(OpArgs&);
-template void fused_attention_backward<double>(OpArgs&);
+template bool fused_attention<float>(OpArgs&);
+template bool fused_attention<double>(OpArgs&);
+template bool fused_attention_backward<float>(OpArgs&);
+template bool fused_attention_backward<double>(OpArgs&);
 
 }  // namespace minim::op

@@ -1,6 +1,5 @@
 #include "minim/ops/attention.h"
 
-#include <atomic>
 #include <cmath>
 #include <tuple>
 #include <vector>
@@ -30,6 +29,8 @@ struct FiniteRows {
   }
 };
 
+}  // namespace
+
 template <class A>
 bool all_finite(const MatrixRef& m, Index rows, Index cols) {
   bool finite = true;
@@ -52,6 +53,10 @@ bool all_finite(const MatrixRef& m, Index rows, Index cols) {
   }
   return finite;
 }
+template bool all_finite<float>(const MatrixRef&, Index, Index);
+template bool all_finite<double>(const MatrixRef&, Index, Index);
+
+namespace {
 
 /// product() of weights of type A, in which a weight of 0 adds nothing, whatever it weighs: 0 * inf
 /// would be NaN. Values that are not finite are added after the product of the others.
@@ -186,32 +191,16 @@ void backward_in(OpArgs& args) {
   });
 }
 
-template <class A>
-bool all_finite(const Arg& x) {
-  const Matrices heads(x, leading(x.shape, 2));
-  const int rank = x.shape.rank();
-  std::atomic<bool> finite = true;
-  parallel_for(leading(x.shape, 2).numel(), 8, [&](Index begin, Index end) {
-    for (Index h = begin; h < end && finite; ++h)
-      if (!all_finite<A>(heads[h], x.shape[rank - 2], x.shape[rank - 1])) finite = false;
-  });
-  return finite;
-}
-
 /// Tiles multiply what a row does not see by 0, which NaN and inf survive: where there are any, the
 /// formula is used, on probabilities that backward makes again. Forward leaves it a sum of 0 as a
 /// sign: otherwise that is at least 1, but for scores that are all -inf, where either way gives
 /// NaN.
-template <class A, Kernel tiles, Kernel formula>
+template <class A, bool (*tiles)(OpArgs&), Kernel formula>
 void in_tiles(OpArgs& args) {
-  const bool backward = tiles == Kernel(fused_attention_backward<A>);
-  if (args.out[1].shape.numel() == 0) return tiles(args);
-  bool finite = true;
-  if (backward)
-    finite = static_cast<const A*>(args.out[1].data)[1] != 0 && all_finite<A>(args.grad_out[0]);
-  else
-    for (int k = 0; k < 3; ++k) finite = finite && all_finite<A>(args.in[k]);
-  if (finite) return tiles(args);
+  const bool backward = tiles == fused_attention_backward<A>;
+  const bool empty = args.out[1].shape.numel() == 0;
+  const bool left = backward && !empty && static_cast<const A*>(args.out[1].data)[1] == 0;
+  if (!left && (tiles(args) || empty)) return;
   const AttentionCall c(args);
   Scratch<A> p(size_t(c.heads * c.queries * c.keys));
   for (Index h = 0; backward && h < c.heads; ++h)

@@ -1,13 +1,18 @@
 // The fused attention against the plain formula, and both against f64.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "minim/autograd/node.h"
 #include "minim/core/allocator.h"
+#include "minim/core/cpu/isa.h"
 #include "minim/core/parallel.h"
+#include "minim/core/probe.h"
 #include "minim/core/random.h"
 #include "minim/ops/call.h"
 #include "minim/ops/functional.h"
@@ -89,6 +94,8 @@ const Case kCases[] = {
     {"sizes that no tile divides", 1, 2, 2, 101, 101, 17, 23, kCausal},
     {"more keys than queries", 1, 2, 2, 33, 77, 24, 40},
     {"more queries than keys", 1, 2, 2, 90, 37, 16, 8, kCausal},
+    {"keys that no query sees", 2, 20, 10, 33, 77, 16, 16, kCausal},
+    {"keys that no query of few heads sees", 1, 2, 2, 33, 77, 16, 16, kCausal},
     {"one row", 2, 2, 2, 1, 50, 16, 16},
     {"one token", 2, 3, 3, 1, 1, 8, 8, kCausal},
     {"mask", 2, 2, 2, 70, 83, 16, 16, {}, 0.5},
@@ -162,6 +169,93 @@ TEST_CASE("threads do not change a bit of fused attention, nor does the number o
   const Results whole = gradients(-1), seventh = gradients(7);
   for (size_t i = 0; i < whole.size(); ++i)
     CHECK(whole[i].slice(1, 7, 8).to_vector() == seventh[i].to_vector());
+}
+
+TEST_CASE("attention gives the same bits whatever the strides and whether a probe counts") {
+  // Rows whose numbers lie side by side are loaded, packed and stored in one call, unless a probe
+  // wants to know; others number by number.
+  struct : Probe {
+    void stored_half(int64_t nonzero, int64_t) override { stored += nonzero; }
+    std::atomic<int64_t> stored = 0;
+  } probe;
+  for (const Case& c : {kCases[0], kCases[1], Case{"", 2, 20, 10, 70, 70, 24, 16, kCausal}})
+    for (DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
+      const std::string at = std::string(c.what) + ", " + name_of(dtype);
+      INFO(at);
+      auto gradients = [&](bool dense, Probe* counts = nullptr) {
+        Tensor leaf[] = {c.q(), c.k(), c.v()}, in[3];  // f64: what is stored is the operands' dtype
+        for (size_t i = 0; i < 3; ++i) {
+          in[i] = leaf[i].set_requires_grad().to(dtype);
+          if (!dense) in[i] = in[i].transpose(2, 3).contiguous().transpose(2, 3);
+        }
+        const Tensor g = noise({c.batch, c.heads, c.queries, c.value_width}, 4).to(dtype);
+        const ProbeScope scope(counts);
+        Tensor y = scaled_dot_product_attention(in[0], in[1], in[2], {}, c.options);
+        CHECK((y.strides()[3] == 1) == dense);
+        y.backward(g);
+        return Results{y.detach().contiguous(), leaf[0].grad(), leaf[1].grad(), leaf[2].grad()};
+      };
+      const Results dense = gradients(true);
+      CHECK(same_bits(gradients(false), dense));
+      CHECK(same_bits(gradients(true, &probe), dense));
+      int64_t nonzero = 0;
+      for (const Tensor& x : dense)
+        for (double value : x.to_vector()) nonzero += value != 0;
+      CHECK((probe.stored.exchange(0) >= nonzero) == is_half(dtype));
+    }
+}
+
+TEST_CASE("a number that is not finite takes all heads to the formula wherever it is") {
+  for (const Index heads : {2, 20})
+    for (size_t which = 0; which < 4; ++which)
+      for (DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64})
+        for (double value : {double(INFINITY), double(NAN)}) {
+          Results results[2];
+          for (Kind kind : {Kind::fused, Kind::reference}) {
+            Tensor in[4];
+            for (size_t i = 0; i < 4; ++i) {
+              in[i] = noise({1, heads, 40, 24}, i).to(dtype).detach();
+              if (i == which) in[i].slice(1, heads - 1, heads).slice(2, 39, 40).fill_(value);
+            }
+            for (size_t i = 0; i < 3; ++i) in[i].set_requires_grad();
+            Tensor y = scaled_dot_product_attention(in[0], in[1], in[2], {},
+                                                    {.causal = true, .kernel = kind});
+            y.backward(in[3]);
+            results[kind == Kind::reference] = {which < 3 ? y.detach() : in[3], in[0].grad(),
+                                                in[1].grad(), in[2].grad()};
+          }
+          const std::string at = std::to_string(heads) + " heads, operand " +
+                                 std::to_string(which) + ", " + name_of(dtype);
+          INFO(at);
+          CHECK(same_bits(results[0], results[1]));
+        }
+}
+
+TEST_CASE("a row of attention is 16 sums and then a tree whatever rows are summed with it") {
+  constexpr Index kRows = 19, kSize = 40, kStride = 48;
+  for (int i = 0; i < kIsas; ++i) {
+    const IsaKernels* kernels = isa_at(i);
+    if (!kernels) continue;
+    const Index lanes = Index(4) << kernels->level;  // of a vector
+    std::vector<float> p(size_t(kRows * kStride)), d(p.size()), mean(32, 0.5f);
+    for (size_t j = 0; j < p.size(); ++j) {
+      p[j] = float(normal(Philox::block(8, 0, j))[0]),
+      d[j] = float(normal(Philox::block(8, 1, j))[0]);
+      if (Index(j) % kStride >= kSize || j % 7 == 0) p[j] = 0, d[j] = NAN;
+    }
+    std::fill(mean.begin() + kRows, mean.end(), -0.0f);  // which adding 0 would change
+    kernels->attention32.weigh(kRows, kSize, kSize, p.data(), d.data(), kStride, mean.data());
+    for (Index row = 0; row < kRows; ++row) {
+      float sum[16] = {};
+      for (Index j = 0; j < kStride; ++j)
+        if (const size_t at = size_t(row * kStride + j); p[at] != 0) sum[j % 16] += p[at] * d[at];
+      for (Index j = lanes; j < 16; ++j) sum[j % lanes] += sum[j];
+      for (Index half = lanes / 2; half > 0; half /= 2)
+        for (Index j = 0; j < half; ++j) sum[j] += sum[j + half];
+      CHECK(mean[size_t(row)] == 0.5f + sum[0]);
+    }
+    for (size_t j = kRows; j < mean.size(); ++j) CHECK(std::signbit(mean[j]));
+  }
 }
 
 TEST_CASE("fused attention never holds a matrix of queries by keys") {

@@ -43,36 +43,52 @@ struct Lanes {
 #pragma GCC unroll 8
       for (int64_t v = 0; v < kParts; ++v) f(part[v], j + v * kLanes<A>);
   }
-  /// f of all, as a tree.
+  /// f of the parts, which leaves as many numbers as a vector holds.
   template <class F>
-  A fold(F f) const {
+  Vector<A> folded(F f) const {
     Vector<A> all = part[0];
     for (int64_t v = 1; v < kParts; ++v) all = f(all, part[v]);
-    return halve<kLanes<A> / 2>(all, f);
-  }
-
- private:
-  template <int64_t by, class F>
-  static A halve(Vector<A> v, F f) {
-    if constexpr (by == 0)
-      return v[0];
-    else
-      return halve<by / 2>(f(v, rotate<by>(v, std::make_integer_sequence<int, int(kLanes<A>)>{})),
-                           f);
-  }
-  template <int64_t by, int... l>
-  static Vector<A> rotate(Vector<A> v, std::integer_sequence<int, l...>) {
-    return __builtin_shufflevector(v, v, ((l + by) % kLanes<A>)...);
+    return all;
   }
 };
 
+/// Lane i becomes f of all numbers of rows[i], as a tree: the halves of a row meet, then its
+/// quarters, and so on. All rows together take as many steps as four of them one by one.
+template <int by, class V, int64_t n, class F>
+V fold_rows(V (&rows)[n], F f) {
+#pragma GCC unroll 8
+  for (int i = 0; i < by; ++i) {
+    exchange<by>(rows[i], rows[i + by], std::make_integer_sequence<int, int(n)>{});
+    rows[i] = f(rows[i], rows[i + by]);
+  }
+  if constexpr (by == 1)
+    return rows[0];
+  else
+    return fold_rows<by / 2>(rows, f);
+}
+/// then(i, the folds of row(i), row(i + 1), ..., one in each lane), for all rows.
+template <class A, class F, class Row, class Then>
+void fold_each(int64_t rows, F f, Row row, Then then) {
+  constexpr int64_t kMany = kLanes<A>;
+  for (int64_t i = 0; i < rows; i += kMany) {
+    Vector<A> all[kMany];
+    for (int64_t l = 0; l < kMany; ++l) all[l] = i + l < rows ? row(i + l).folded(f) : Vector<A>{};
+    then(i, fold_rows<int(kMany / 2)>(all, f));
+  }
+}
+
 constexpr auto add = [](auto x, auto y) { return x + y; };
+constexpr auto larger = [](auto x, auto y) { return x > y ? x : y; };
 
 int64_t whole(int64_t n) { return (n + kRowLanes - 1) / kRowLanes * kRowLanes; }
 /// How many of row i's n numbers count.
 int64_t count_of(int64_t i, int64_t n, int64_t first) {
   const int64_t count = first + i < n ? first + i : n;
   return count < 0 ? 0 : count;
+}
+/// How many of them, in whole lanes, a product with whole tiles of rows or of keys may meet.
+int64_t reach_of(int64_t i, int64_t n, int64_t first) {
+  return whole(count_of(i, n, first + kTileRows - 1));
 }
 
 constexpr float kInf = __builtin_inff();
@@ -90,7 +106,9 @@ void scaled(int64_t i, int64_t n, int64_t first, A scale, A* s, Lanes<A>& lanes,
     V::store(s + j,
              f(part, V::load(kCount<A>) < broadcast(A(count - j)) ? x : broadcast(A(-kInf))));
   });
-  for (int64_t j = end; j < whole(n); j += kLanes<A>) V::store(s + j, Vector<A>{});
+  static_assert(kTileRows <= kRowLanes);
+  if (end < reach_of(i, n, first))
+    lanes.each(kRowLanes, [=](Vector<A>&, int64_t j) { V::store(s + end + j, Vector<A>{}); });
 }
 
 /// In passes over the rows, so that many of them are under way at once.
@@ -98,27 +116,37 @@ template <class A>
 void softmax(int64_t rows, int64_t n, int64_t first, A scale, A* s, int64_t stride, A* max, A* sum,
              A* shrink) {
   using V = VectorOf<A>;
-  for (int64_t i = 0; i < rows; ++i) {
-    Lanes<A> most(max[i]);
-    scaled(i, n, first, scale, s + i * stride, most, [](Vector<A>& m, Vector<A> x) {
-      m = x > m ? x : m;
-      return x;
-    });
-    const A largest = most.fold([](Vector<A> x, Vector<A> y) { return x > y ? x : y; });
-    shrink[i] = max[i] - (largest == A(-kInf) ? A(0) : largest);
-    max[i] = largest;
-  }
-  for (int64_t i = 0; i < rows; i += kLanes<A>) V::store(shrink + i, exp_of(V::load(shrink + i)));
-  for (int64_t i = 0; i < rows; ++i) {
-    const A shift = max[i] == A(-kInf) ? A(0) : max[i];
-    Lanes<A> total(0);
-    total.each(whole(count_of(i, n, first)), [=, row = s + i * stride](Vector<A>& t, int64_t j) {
-      const Vector<A> e = exp_of(V::load(row + j) - shift);
-      V::store(row + j, e);
-      t += e;
-    });
-    sum[i] = sum[i] * shrink[i] + total.fold(add);
-  }
+  const auto finite = [](auto x) { return x == A(-kInf) ? decltype(x){} : x; };
+  fold_each<A>(
+      rows, larger,
+      [=](int64_t i) {
+        Lanes<A> most(max[i]);
+        scaled(i, n, first, scale, s + i * stride, most, [](Vector<A>& m, Vector<A> x) {
+          m = larger(x, m);
+          return x;
+        });
+        return most;
+      },
+      [=](int64_t i, Vector<A> most) {
+        V::store(shrink + i, exp_of(V::load(max + i) - finite(most)));
+        V::store(max + i, most);
+      });
+  fold_each<A>(
+      rows, add,
+      [=](int64_t i) {
+        Lanes<A> total(0);
+        const A shift = finite(max[i]);
+        total.each(whole(count_of(i, n, first)),
+                   [=, row = s + i * stride](Vector<A>& t, int64_t j) {
+                     const Vector<A> e = exp_of(V::load(row + j) - shift);
+                     V::store(row + j, e);
+                     t += e;
+                   });
+        return total;
+      },
+      [=](int64_t i, Vector<A> total) {
+        V::store(sum + i, V::load(sum + i) * V::load(shrink + i) + total);
+      });
 }
 
 template <class A>
@@ -132,31 +160,66 @@ void probabilities(int64_t rows, int64_t n, int64_t first, A scale, A* s, int64_
 }
 
 template <class A>
-void weigh(int64_t rows, int64_t n, const A* p, const A* d, int64_t stride, A* mean) {
+void weigh(int64_t rows, int64_t n, int64_t first, const A* p, const A* d, int64_t stride,
+           A* mean) {
   using V = VectorOf<A>;
-  for (int64_t i = 0; i < rows; ++i, p += stride, d += stride) {
-    Lanes<A> total(0);
-    total.each(n, [=](Vector<A>& t, int64_t j) {
-      const Vector<A> x = V::load(p + j);
-      t += x == A(0) ? Vector<A>{} : x * V::load(d + j);
-    });
-    mean[i] += total.fold(add);
-  }
+  fold_each<A>(
+      rows, add,
+      [=](int64_t i) {
+        Lanes<A> total(0);
+        total.each(whole(count_of(i, n, first)), [=](Vector<A>& t, int64_t j) {
+          const Vector<A> x = V::load(p + i * stride + j);
+          t += x == A(0) ? Vector<A>{} : x * V::load(d + i * stride + j);
+        });
+        return total;
+      },
+      [=](int64_t i, Vector<A> total) {
+        for (int64_t l = 0; l < kLanes<A> && i + l < rows; ++l) mean[i + l] += total[l];
+      });
 }
 
 template <class A>
-void center(int64_t rows, int64_t n, const A* p, A* d, int64_t stride, const A* mean) {
+void center(int64_t rows, int64_t n, int64_t first, const A* p, A* d, int64_t stride,
+            const A* mean) {
   using V = VectorOf<A>;
   for (int64_t i = 0; i < rows; ++i, p += stride, d += stride)
-    for (int64_t j = 0; j < n; j += kLanes<A>) {
+    for (int64_t j = 0; j < reach_of(i, n, first); j += kLanes<A>) {
       const Vector<A> x = V::load(p + j);
       V::store(d + j, x == A(0) ? Vector<A>{} : x * (V::load(d + j) - mean[i]));
     }
 }
 
 template <class A>
+[[gnu::flatten]] void load(int64_t rows, int64_t width, const void* from, int64_t step,
+                           typename Stored<A>::As as, A* to, int64_t stride) {
+  for (int64_t i = 0; i < rows; ++i, to += stride) {
+    const auto* halves = static_cast<const uint16_t*>(from) + i * step;
+    if constexpr (sizeof(A) == sizeof(float)) {
+      if (as == Stored<A>::f16) widen_f16(halves, to, width);
+      if (as == Stored<A>::bf16) widen_bf16(halves, to, width);
+    }
+    if (as == Stored<A>::sums)
+      for (int64_t j = 0; j < width; ++j) to[j] = (static_cast<const A*>(from) + i * step)[j];
+    for (int64_t j = width; j < stride; ++j) to[j] = 0;
+  }
+}
+
+/// @tparam divide else it is multiplied
+template <class A, bool divide>
+void store(int64_t rows, int64_t width, A* x, int64_t stride, const A* by, int64_t step,
+           const Stored<A>& to) {
+  for (int64_t i = 0; i < rows; ++i, x += stride, by += step) {
+    A* y = to.as == to.sums ? static_cast<A*>(to.c) + i * to.stride : x;
+#pragma GCC ivdep
+    for (int64_t j = 0; j < width; ++j) y[j] = divide ? x[j] / *by : x[j] * *by;
+    if (to.as != to.sums) store_row<MultiplyAdd>(to, i * to.stride, x, width);
+  }
+}
+
+template <class A>
 constexpr AttentionKernels<A> attention_kernels() {
-  return {softmax<A>, probabilities<A>, weigh<A>, center<A>};
+  return {softmax<A>, probabilities<A>, weigh<A>,      center<A>,
+          load<A>,    store<A, false>,  store<A, true>};
 }
 
 }  // namespace

@@ -62,8 +62,9 @@ struct PairKernels {
 };
 
 /// What attention does with a tile of scores, rows `stride` apart; A is float or double. Of row i
-/// the first min(n, first + i) numbers count, the others become 0. Rows are worked on, and may be
-/// overwritten, up to the next multiple of 16 numbers after n.
+/// the first min(n, first + i) numbers count, and as many after them as a tile of the products has
+/// rows become 0. Rows are worked on, and may be overwritten, up to the next multiple of 16 numbers
+/// after n, and numbers per row up to a multiple of 16, but for `mean`.
 template <class A>
 struct AttentionKernels {
   /// A step of the online softmax (Milakov and Gimelshein, 2018) of x = scale * s: `max` becomes
@@ -75,9 +76,18 @@ struct AttentionKernels {
   void (*probabilities)(int64_t rows, int64_t n, int64_t first, A scale, A* s, int64_t stride,
                         const A* max, const A* sum);
   /// mean[i] += the sum of p d over row i; where p is 0, d does not matter.
-  void (*weigh)(int64_t rows, int64_t n, const A* p, const A* d, int64_t stride, A* mean);
+  void (*weigh)(int64_t rows, int64_t n, int64_t first, const A* p, const A* d, int64_t stride,
+                A* mean);
   /// d = p (d - mean), by row; where p is 0, d does not matter.
-  void (*center)(int64_t rows, int64_t n, const A* p, A* d, int64_t stride, const A* mean);
+  void (*center)(int64_t rows, int64_t n, int64_t first, const A* p, A* d, int64_t stride,
+                 const A* mean);
+  /// Rows of `width` numbers, `step` apart and stored so, followed by zeros up to `stride`.
+  void (*load)(int64_t rows, int64_t width, const void* from, int64_t step,
+               typename Stored<A>::As as, A* to, int64_t stride);
+  /// Stores x[i][j] * by[i * step], or x[i][j] / by[i * step]; x may become that too.
+  using Store = void (*)(int64_t rows, int64_t width, A* x, int64_t stride, const A* by,
+                         int64_t step, const Stored<A>& to);
+  Store store_product, store_quotient;
 };
 
 struct IsaKernels {

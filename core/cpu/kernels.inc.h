@@ -7,7 +7,6 @@
 #include "minim/core/cpu/isa.h"
 #include "minim/core/cpu/tile.inc.h"
 // needs the tile
-#include "minim/core/cpu/attention.inc.h"
 #include "minim/core/cpu/pack.inc.h"
 
 namespace minim {
@@ -220,6 +219,13 @@ void multiply_unpacked(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_ro
       tile_of<A, MultiplyAdd>(m - i < kTileRows ? m - i : kTileRows, by, k, a + i * a_row, b + j,
                               to, i, j);
 }
+
+}  // namespace
+}  // namespace minim
+#include "minim/core/cpu/attention.inc.h"  // needs the conversions
+
+namespace minim {
+namespace {
 
 template <class A>
 constexpr GemmKernels<A> gemm_kernels() {
