@@ -4,28 +4,25 @@
 namespace minim {
 namespace {
 
-/// Of each 128 bits of x and y, the lower or upper halves, element by element in turns.
-template <int64_t n, bool upper, class V, int... l>
-V merge(V x, V y, std::integer_sequence<int, l...>) {
-  return __builtin_shufflevector(
-      x, y, (l / n * n + l % n / 2 + (upper ? n / 2 : 0) + l % 2 * int(sizeof...(l)))...);
+/// Exchanges, between two rows `by` apart of squares, the blocks of `by` lanes off the diagonals.
+template <int by, class V, int... l>
+void exchange(V& x, V& y, std::integer_sequence<int, l...>) {
+  constexpr int n = sizeof...(l);
+  const V low = __builtin_shufflevector(x, y, (l & by ? n + l - by : l)...);
+  y = __builtin_shufflevector(x, y, (l & by ? n + l : l + by)...);
+  x = low;
 }
 
-/// Transposes each square of n x n that n vectors hold side by side: log2(n) perfect shuffles of
-/// their rows (Stone, 1971).
-template <class V, int64_t n, int64_t round = n>
+/// Transposes squares of n x n that n vectors hold side by side: log2(n) rounds of exchanges
+/// (Eklundh, 1972).
+template <int by = 1, class V, int64_t n>
 [[gnu::always_inline]] inline void transpose(V (&rows)[n]) {
-  if constexpr (round > 1) {
-    constexpr auto lanes = std::make_integer_sequence<int, int(sizeof(V) / sizeof(rows[0][0]))>{};
-    V next[n];
-#pragma GCC unroll 4
-    for (int64_t i = 0; i < n / 2; ++i) {
-      next[2 * i] = merge<n, false>(rows[i], rows[i + n / 2], lanes);
-      next[2 * i + 1] = merge<n, true>(rows[i], rows[i + n / 2], lanes);
-    }
-#pragma GCC unroll 4
-    for (int64_t i = 0; i < n; ++i) rows[i] = next[i];
-    transpose<V, n, round / 2>(rows);
+  constexpr int lanes = int(sizeof(V) / sizeof(rows[0][0]));
+  if constexpr (by < n) {
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < n; ++i)
+      if (!(i & by)) exchange<by>(rows[i], rows[i + by], std::make_integer_sequence<int, lanes>{});
+    transpose<2 * by>(rows);
   }
 }
 
