@@ -124,12 +124,14 @@ struct RowIo {
 
   /// Row r of an Along::row.
   const A* load(const Rows& rows, Index r) const {
+    if (!arg->data || !arg->defined) return arg->defined ? buffer : nullptr;
     if (!crosses()) return load_row(rows, r, buffer);
     const auto [first, last] = together.around(rows, r);
     if (r == first) load_lines(rows, first, last - first, buffer);
     return buffer + (r - first) * together.stride;
   }
   A* target(const Rows& rows, Index r) const {
+    if (!arg->data) return nullptr;
     return crosses() ? buffer + (r - together.around(rows, r).first) * together.stride : buffer;
   }
   void store(const Rows& rows, Index r) const {

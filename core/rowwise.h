@@ -38,7 +38,7 @@ struct CpuLane {
   }
   template <class A, class F>
   A sum(F f) const {
-    return sum16<A>(n, f);
+    return n <= kSumBlock && n % kLanes == 0 ? sum_whole<A>(n, f) : sum16<A>(n, f);
   }
   template <class A, class F>
   A max(F f) const {

@@ -11,18 +11,13 @@ namespace minim {
 
 inline constexpr Index kLanes = 16, kSumBlock = 1024;
 
-/// In registers: through memory the next half would wait for the last.
 template <class A>
-A tree_sum(const A* lanes) {
-  typedef A V16 __attribute__((vector_size(16 * sizeof(A))));
-  V16 all;
-  __builtin_memcpy(&all, lanes, sizeof all);
-  const auto eight = __builtin_shufflevector(all, all, 0, 1, 2, 3, 4, 5, 6, 7) +
-                     __builtin_shufflevector(all, all, 8, 9, 10, 11, 12, 13, 14, 15);
-  const auto four = __builtin_shufflevector(eight, eight, 0, 1, 2, 3) +
-                    __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
-  const auto two = four + __builtin_shufflevector(four, four, 2, 3, 0, 1);
-  return two[0] + two[1];
+A tree_sum(A* lanes) {
+#pragma GCC unroll 4  // in registers
+  for (Index o = kLanes / 2; o > 0; o /= 2)
+#pragma GCC unroll 8
+    for (Index l = 0; l < o; ++l) lanes[l] += lanes[l + o];
+  return lanes[0];
 }
 
 /// Adds f(begin), ... f(end - 1) to the lanes.
@@ -37,12 +32,6 @@ void sum_block(Index begin, Index end, F f, A* lanes) {
 /// f(0) + f(1) + ... + f(n - 1) in minim's order.
 template <class A, class F>
 A sum16(Index n, F f) {
-  if (n <= kSumBlock && n % kLanes == 0) {  // the same, and the lanes in registers
-    A lanes[kLanes] = {};
-    for (Index j = 0; j < n; j += kLanes)
-      for (Index l = 0; l < kLanes; ++l) lanes[l] += f(j + l);
-    return tree_sum(lanes);
-  }
   A total[kLanes] = {};
   for (Index begin = 0; begin < n; begin += kSumBlock) {
     A lanes[kLanes] = {};
@@ -50,6 +39,24 @@ A sum16(Index n, F f) {
     for (Index l = 0; l < kLanes; ++l) total[l] += lanes[l];
   }
   return tree_sum(total);
+}
+
+/// sum16 where n is a multiple of kLanes and at most kSumBlock: the lanes, and the tree, stay in
+/// registers, since through memory each half would wait for the last.
+template <class A, class F>
+A sum_whole(Index n, F f) {
+  typedef A Lanes __attribute__((vector_size(kLanes * sizeof(A))));
+  A lanes[kLanes] = {};
+  for (Index j = 0; j < n; j += kLanes)
+    for (Index l = 0; l < kLanes; ++l) lanes[l] += f(j + l);
+  Lanes all;
+  __builtin_memcpy(&all, lanes, sizeof all);
+  const auto eight = __builtin_shufflevector(all, all, 0, 1, 2, 3, 4, 5, 6, 7) +
+                     __builtin_shufflevector(all, all, 8, 9, 10, 11, 12, 13, 14, 15);
+  const auto four = __builtin_shufflevector(eight, eight, 0, 1, 2, 3) +
+                    __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
+  const auto two = four + __builtin_shufflevector(four, four, 2, 3, 0, 1);
+  return two[0] + two[1];
 }
 
 /// The largest f(j); NaN if any is NaN. n >= 1.
