@@ -122,8 +122,8 @@ struct RowIo {
   bool packed = false;  ///< rows are dense, and follow on each other
   Together together{};
 
-  /// Row r of an Along::row.
-  const A* load(const Rows& rows, Index r) const {
+  /// Row r of an Along::row. Not inlined: the loops of callers are worse with it between them.
+  [[gnu::noinline]] const A* load(const Rows& rows, Index r) const {
     if (!arg->data || !arg->defined) return arg->defined ? buffer : nullptr;
     if (!crosses()) return load_row(rows, r, buffer);
     const auto [first, last] = together.around(rows, r);
