@@ -27,16 +27,37 @@ struct Rows {
       if (!(mask >> i & 1)) at += r % shape[i] * strides[i], r /= shape[i];
     return at;
   }
-  /// From one row to the next, where that is always the same; else -1.
-  Index step(const Strides& strides) const {
-    Index step = -1, size = 1;
+  /// From one row to the next within a line of them, which is what the last kept axis numbers.
+  struct Step {
+    Index by = 0;
+    bool even = false;  ///< from line to line, too
+  };
+  Step step(const Strides& strides) const {
+    Step step{.even = true};
+    Index size = 1;
     for (int i = shape.rank(); i-- > 0;) {
       if (mask >> i & 1 || shape[i] == 1) continue;
-      if (size == 1) step = strides[i];
-      if (strides[i] != step * size) return -1;
+      if (size == 1) step.by = strides[i];
+      step.even = step.even && strides[i] == step.by * size;
       size *= shape[i];
     }
-    return size == 1 ? 0 : step;
+    return step;
+  }
+  /// Rows in a line.
+  Index line() const {
+    for (int i = shape.rank(); i-- > 0;)
+      if (!(mask >> i & 1) && shape[i] != 1) return shape[i];
+    return 1;
+  }
+  /// Whether the elements of a row are neighbours.
+  bool dense(const Strides& strides) const {
+    Index next = 1;
+    for (int i = shape.rank(); i-- > 0;) {
+      if (!(mask >> i & 1) || shape[i] == 1) continue;
+      if (strides[i] != next) return false;
+      next *= shape[i];
+    }
+    return true;
   }
   /// Calls f(offset, run, stride, first) for the runs of a row.
   template <class F>
@@ -81,6 +102,14 @@ struct Together {
   }
 };
 
+/// Neighbouring rows: row i is what starts at data + i * step.
+template <class A>
+struct RowRun {
+  A* data = nullptr;
+  Index step = 0;
+  A* operator[](Index i) const { return data + i * step; }
+};
+
 /// One operand, output or gradient as rows of A.
 template <class A>
 struct RowIo {
@@ -88,54 +117,64 @@ struct RowIo {
   Along along = Along::row;
   A* buffer = nullptr;
   Strides strides{};    ///< along::each: over the full shape, 0 on row axes
-  Index step = -1;      ///< Rows::step
+  Rows::Step step{};    ///< Rows::step
   bool direct = false;  ///< a row is a dense run of A
+  bool packed = false;  ///< rows are dense, and follow on each other
   Together together{};
 
-  const A* load(const Rows& rows, Index r) const {
-    if (!arg->defined) return nullptr;
-    if (crosses()) {
-      const auto [first, last] = together.around(rows, r);
-      if (r == first) load_lines(rows, first, last - first);
-      return buffer + (r - first) * together.stride;
-    }
-    const Index n = size(rows);
-    if (!arg->data) return buffer;
-    if (along == Along::each) return load_run(at(rows, r), arg->dtype, 1, 1, buffer);
-    if (along == Along::shared)  // one axis: a column of a matrix is one, too
-      return load_run(arg->data, arg->dtype, arg->shape.rank() == 1 ? arg->strides[0] : 1, n,
-                      buffer);
-    const A* direct = nullptr;
-    rows.runs(strides, [&](Index offset, Index run, Index stride, Index first) {
-      const A* p = load_run(advance(at(rows, r), arg->dtype, offset), arg->dtype, stride, run,
-                            buffer + first);
-      if (run == n)
-        direct = p;
-      else if (p != buffer + first)
-        std::copy(p, p + run, buffer + first);
-    });
-    return direct ? direct : buffer;
+  /// Row r of an Along::row. Not inlined: the loops of callers are worse with it between them.
+  [[gnu::noinline]] const A* load(const Rows& rows, Index r) const {
+    if (!arg->data || !arg->defined) return arg->defined ? buffer : nullptr;
+    if (!crosses()) return load_row(rows, r, buffer);
+    const auto [first, last] = together.around(rows, r);
+    if (r == first) load_lines(rows, first, last - first, buffer);
+    return buffer + (r - first) * together.stride;
   }
   A* target(const Rows& rows, Index r) const {
     if (!arg->data) return nullptr;
-    if (crosses()) return buffer + (r - together.around(rows, r).first) * together.stride;
-    return direct ? reinterpret_cast<A*>(at(rows, r)) : buffer;
+    return crosses() ? buffer + (r - together.around(rows, r).first) * together.stride : buffer;
   }
-  Index size(const Rows& rows) const { return along == Along::each ? 1 : rows.n; }
   void store(const Rows& rows, Index r) const {
-    if (!arg->data || direct) return;
-    if (crosses()) {
-      const auto [first, last] = together.around(rows, r);
-      if (r == last - 1) store_lines(rows, first, last - first);
-      return;
+    if (!arg->data) return;
+    if (!crosses()) return store_row(rows, r, buffer);
+    const auto [first, last] = together.around(rows, r);
+    if (r == last - 1) store_lines(rows, first, last - first, buffer);
+  }
+
+  /// Rows r .. r + m - 1, of one line, or of any lines where step.even; each may be in `to`.
+  RowRun<const A> load(const Rows& rows, Index r, Index m, A* to) const {
+    if (!arg->defined) return {};
+    if (!arg->data) return {to, 0};
+    if (along == Along::shared)  // one axis: a column of a matrix is one, too
+      return {
+          load_run(arg->data, arg->dtype, arg->shape.rank() == 1 ? arg->strides[0] : 1, rows.n, to),
+          0};
+    if (direct) return {reinterpret_cast<const A*>(at(rows, r)), step.by};
+    if (along == Along::each) return {load_run(at(rows, r), arg->dtype, step.by, m, to), 1};
+    if (packed) return {load_run(at(rows, r), arg->dtype, 1, m * rows.n, to), rows.n};
+    if (crosses()) load_lines(rows, r, m, to);
+    for (Index i = 0; i < m && !crosses(); ++i) {
+      A* row = to + i * together.stride;
+      if (const A* p = load_row(rows, r + i, row); p != row) std::copy_n(p, rows.n, row);
     }
-    if (along == Along::each) return store_run(at(rows, r), arg->dtype, 1, 1, buffer);
-    rows.runs(strides, [&](Index offset, Index run, Index stride, Index first) {
-      store_run(advance(at(rows, r), arg->dtype, offset), arg->dtype, stride, run, buffer + first);
-    });
+    return {to, together.stride};
+  }
+  /// Where they are put before store: in place, or in `from`.
+  RowRun<A> target(const Rows& rows, Index r, A* from) const {
+    if (!arg->data) return {};
+    if (direct) return {reinterpret_cast<A*>(at(rows, r)), step.by};
+    if (along != Along::row) return {from, along == Along::each ? 1 : 0};
+    return {from, packed ? rows.n : together.stride};
+  }
+  void store(const Rows& rows, Index r, Index m, const A* from) const {
+    if (!arg->data || direct) return;
+    if (along == Along::each) return store_run(at(rows, r), arg->dtype, step.by, m, from);
+    if (packed) return store_run(at(rows, r), arg->dtype, 1, m * rows.n, from);
+    if (crosses()) return store_lines(rows, r, m, from);
+    for (Index i = 0; i < m; ++i) store_row(rows, r + i, from + i * together.stride);
   }
   std::byte* at(const Rows& rows, Index r) const {
-    return advance(arg->data, arg->dtype, step >= 0 ? r * step : rows.offset(r, strides));
+    return advance(arg->data, arg->dtype, step.even ? r * step.by : rows.offset(r, strides));
   }
 
  private:
@@ -144,8 +183,26 @@ struct RowIo {
     return together.most > 1 && !direct && along == Along::row && arg->data &&
            strides[strides.rank() - 1] == 1;
   }
-  void load_lines(const Rows& rows, Index r, Index m) const {
-    lines(rows, r, m, [&](const std::byte* p, Index step, Index n, A* to) {
+  const A* load_row(const Rows& rows, Index r, A* to) const {
+    const A* direct = nullptr;
+    rows.runs(strides, [&](Index offset, Index run, Index stride, Index first) {
+      const A* p =
+          load_run(advance(at(rows, r), arg->dtype, offset), arg->dtype, stride, run, to + first);
+      if (run == rows.n)
+        direct = p;
+      else if (p != to + first)
+        std::copy(p, p + run, to + first);
+    });
+    return direct ? direct : to;
+  }
+  void store_row(const Rows& rows, Index r, const A* from) const {
+    rows.runs(strides, [&](Index offset, Index run, Index stride, Index first) {
+      store_run(advance(at(rows, r), arg->dtype, offset), arg->dtype, stride, run, from + first);
+    });
+  }
+  void load_lines(const Rows& rows, Index r, Index m, A* buffer) const {
+    lines(rows, r, m, [&](const std::byte* p, Index step, Index n, Index first) {
+      A* to = buffer + first;
       A block[kLines][Together::kMost + 16];
       const A* line[kLines];
       for (Index j = 0; j < n; ++j)
@@ -154,8 +211,9 @@ struct RowIo {
         for (Index j = 0; j < n; ++j) to[c * together.stride + j] = line[j][c];
     });
   }
-  void store_lines(const Rows& rows, Index r, Index m) const {
-    lines(rows, r, m, [&](std::byte* p, Index step, Index n, const A* from) {
+  void store_lines(const Rows& rows, Index r, Index m, const A* buffer) const {
+    lines(rows, r, m, [&](std::byte* p, Index step, Index n, Index first) {
+      const A* from = buffer + first;
       A block[kLines][Together::kMost + 16];
       for (Index c = 0; c < m; ++c)
         for (Index j = 0; j < n; ++j) block[j][c] = from[c * together.stride + j];
@@ -163,7 +221,7 @@ struct RowIo {
         store_run(advance(p, arg->dtype, j * step), arg->dtype, 1, m, block[j]);
     });
   }
-  /// Calls f(start, step, n, where in the buffer) for up to kLines lines across the m rows from r.
+  /// Calls f(start, step, n, where in a row) for up to kLines lines across the m rows from r.
   template <class F>
   void lines(const Rows& rows, Index r, Index m, F f) const {
     std::byte* start = at(rows, r);
@@ -174,7 +232,7 @@ struct RowIo {
         for (Index k = kLines; k < std::min(2 * kLines, run - j); ++k)  // pages apart, unforeseen
           for (Index b = 0; b < bytes; b += 64)
             __builtin_prefetch(advance(p, arg->dtype, k * step) + b, 1);
-        f(p, step, std::min(kLines, run - j), buffer + first + j);
+        f(p, step, std::min(kLines, run - j), first + j);
       }
     });
   }

@@ -10,9 +10,9 @@
 //   where it was not given; vjp(lane, attrs, x, y, g, d): d[k] is null where it is not wanted, g[k]
 //   where it is zero. Not called for a row at which only zeros arrive: its gradients are 0.
 #pragma once
+#include <algorithm>
 #include <bit>
 #include <memory>
-#include <vector>
 
 #include "minim/core/loops.h"
 #include "minim/core/row_io.h"
@@ -34,11 +34,11 @@ struct CpuLane {
   }
   template <class F>
   bool any(F f) const {
-    return first(f) < n;
+    return n > 0 && (f(0) || first(f) < n);
   }
   template <class A, class F>
   A sum(F f) const {
-    return sum16<A>(n, f);
+    return n <= kSumBlock && n % kLanes == 0 ? sum_whole<A>(n, f) : sum16<A>(n, f);
   }
   template <class A, class F>
   A max(F f) const {
@@ -76,145 +76,182 @@ MINIM_HD void row_vjp(Lane lane, const attrs_t<Op>& attrs, const A* const* x, co
 
 namespace cpu {
 
+/// Row after row: what one waits for, the processor fills with the next.
 template <class Op, class A>
-struct RowForward {
-  static void run(Index n, const attrs_t<Op>* attrs, const A* const* x, A* const* y) {
-    Op::forward(CpuLane{n}, *attrs, x, y);
+struct ForwardRows {
+  static void run(Index n, Index m, const attrs_t<Op>* attrs, const RowRun<const A>* in,
+                  const RowRun<A>* out) {
+    for (Index i = 0; i < m; ++i) {
+      const A* x[Op::operands.size()];
+      A* y[Op::outputs.size()];
+      for (size_t k = 0; k < Op::operands.size(); ++k) x[k] = in[k][i];
+      for (size_t k = 0; k < Op::outputs.size(); ++k) y[k] = out[k][i];
+      Op::forward(CpuLane{n}, *attrs, x, y);
+    }
   }
 };
 template <class Op, class A>
-struct RowBackward {
-  /// @param sum by operand: where the gradients of a shared one add up
-  static void run(Index n, const attrs_t<Op>* attrs, const A* const* x, const A* const* y,
-                  const A* const* g, A* const* d, A* const* sum) {
-    row_vjp<Op>(CpuLane{n}, *attrs, x, y, g, d);
-    for (size_t k = 0; k < Op::operands.size(); ++k)
-      if (Op::operands[k].along == Along::shared && sum[k])
-        for (Index j = 0; j < n; ++j) sum[k][j] += d[k][j];
+struct BackwardRows {
+  /// @param sums by operand: where the gradients of a shared one add up
+  static void run(Index n, Index m, const attrs_t<Op>* attrs, const RowRun<const A>* in,
+                  const RowRun<const A>* out, const RowRun<const A>* grad_out,
+                  const RowRun<A>* grad_in, const RowRun<A>* sums) {
+    constexpr size_t NI = Op::operands.size(), NO = Op::outputs.size();
+    for (Index i = 0; i < m; ++i) {
+      const A *x[NI], *y[NO], *g[NO];
+      A* d[NI];
+      for (size_t k = 0; k < NI; ++k) x[k] = in[k][i], d[k] = grad_in[k][i];
+      for (size_t k = 0; k < NO; ++k) y[k] = out[k][i], g[k] = grad_out[k][i];
+      row_vjp<Op>(CpuLane{n}, *attrs, x, y, g, d);
+      for (size_t k = 0; k < NI; ++k)
+        if (A* sum = sums[k][i]; Op::operands[k].along == Along::shared && sum)
+#pragma GCC ivdep
+          for (Index j = 0; j < n; ++j) sum[j] += d[k][j];
+    }
   }
 };
 
 template <class Op, class A>
 struct RowwiseRun {
   static constexpr size_t NI = Op::operands.size(), NO = Op::outputs.size();
+  static constexpr Index kGrain = 4096;
   OpArgs& args;
   Rows rows;
   const attrs_t<Op>& attrs;
-  static constexpr Index kGrain = 4096;
   Together tiles;
+  Index most;  ///< rows in a run, whose buffers stay in L1
+  Index line;  ///< no run goes over the end of a line of so many rows
+  RowIo<A> in[NI], out[NO];
 
   explicit RowwiseRun(OpArgs& a)
       : args(a),
         rows(a.in[0].shape, Op::axes(a.attrs.template as<attrs_t<Op>>(), a.in[0].shape.rank())),
         attrs(a.attrs.template as<attrs_t<Op>>()),
-        tiles(rows) {
+        tiles(rows),
+        line(std::max<Index>(1, rows.count)) {
     for (const auto& operand : Op::operands)  // then rows are not taken in order
       if (operand.along == Along::shared) tiles.most = 1;
+    most = tiles.most > 1 ? tiles.most
+                          : std::clamp<Index>(2048 / std::max<Index>(1, rows.n), 1, kLanes);
+    for (size_t k = 0; k < NI; ++k) in[k] = io(args.in[k], Op::operands[k].along);
+    for (size_t k = 0; k < NO; ++k) out[k] = io(args.out[k], Op::outputs[k]);
   }
 
-  /// What was not saved is filled with poison, once.
-  RowIo<A> io(const Arg& arg, Along along, A* buffer, Index begin, Index end) const {
-    if (arg.defined && !arg.data)
-      std::copy_n(load_run<A>(nullptr, arg.dtype, 1, rows.n, buffer), rows.n, buffer);
-    RowIo<A> io{.arg = &arg, .along = along, .buffer = buffer, .together = tiles.of(begin, end)};
-    if (!arg.defined && !arg.data) return io;
+  RowIo<A> io(const Arg& arg, Along along) {
+    RowIo<A> io{.arg = &arg, .along = along, .together = tiles};
+    if (!arg.data || along == Along::shared) return io;
     io.strides = over_rows(arg, along, rows);
-    if (along != Along::shared) io.step = rows.step(io.strides);
-    if (along == Along::row && arg.dtype == dtype_for<A>())
-      rows.runs(io.strides, [&](Index, Index run, Index stride, Index) {
-        io.direct = run == rows.n && stride == 1;
-      });
+    io.step = rows.step(io.strides);
+    if (!io.step.even || tiles.most > 1) line = rows.line();
+    if (along == Along::each || !rows.dense(io.strides)) return io;
+    io.direct = arg.dtype == dtype_for<A>();
+    io.packed = io.step.even && io.step.by == rows.n;
     return io;
   }
-  /// Calls body(first, last, buffers) for chunks of what there are `count` of, each `cost` numbers;
-  /// a buffer per operand, output and gradient.
+  /// Calls f(r, m) for the runs of rows r .. r + m - 1 that make up [begin, end).
   template <class F>
-  void over(Index count, Index cost, size_t buffers, F body) const {
-    const Index room = tiles.most * tiles.stride;
-    parallel_for(count, std::max(tiles.most, kGrain / std::max<Index>(1, cost)),
-                 [&](Index b, Index e) {
-                   Scratch<A> memory(buffers * size_t(room));
-                   std::vector<A*> buffer(buffers);
-                   for (size_t k = 0; k < buffers; ++k) buffer[k] = memory.data() + Index(k) * room;
-                   body(b, e, buffer.data());
-                 });
+  void runs(Index begin, Index end, F f) const {
+    for (Index r = begin, last; r < end; r = last) {
+      const Index at = r % line;
+      last = std::min({end, r - at % most + most, r - at + line});
+      f(r, last - r);
+    }
   }
+  /// A buffer for each operand, output and gradient. What was not saved is poison.
+  struct Buffers {
+    Index room;
+    Scratch<A> memory;
+    Buffers(const RowwiseRun& run, size_t n)
+        : room(run.most * run.tiles.stride), memory(n * size_t(room)) {
+      auto poison = [&](const RowIo<A>& io, A* to) {
+        if (io.arg->defined && !io.arg->data)
+          std::copy_n(load_run<A>(nullptr, io.arg->dtype, 1, run.rows.n, to), run.rows.n, to);
+      };
+      for (size_t k = 0; k < NI; ++k) poison(run.in[k], (*this)[k]);
+      for (size_t k = 0; k < NO; ++k) poison(run.out[k], (*this)[NI + k]);
+    }
+    A* operator[](size_t k) const { return memory.data() + Index(k) * room; }
+  };
 
   void forward() const {
-    over(rows.count, rows.n, NI + NO, [&](Index begin, Index end, A** buffer) {
-      RowIo<A> in[NI], out[NO];
-      for (size_t k = 0; k < NI; ++k)
-        in[k] = io(args.in[k], Op::operands[k].along, buffer[k], begin, end);
-      for (size_t k = 0; k < NO; ++k)
-        out[k] = io(args.out[k], Op::outputs[k], buffer[NI + k], begin, end);
-      for (Index r = begin; r < end; ++r) {
-        const A* x[NI];
-        A* y[NO];
-        for (size_t k = 0; k < NI; ++k) x[k] = in[k].load(rows, r);
-        for (size_t k = 0; k < NO; ++k) y[k] = out[k].target(rows, r);
-        per_isa<A, RowForward<Op, A>>(rows.n, &attrs, static_cast<const A* const*>(x),
-                                      static_cast<A* const*>(y));
-        for (size_t k = 0; k < NO; ++k) out[k].store(rows, r);
-      }
+    const Index grain = std::max(tiles.most, kGrain / std::max<Index>(1, rows.n));
+    parallel_for(rows.count, grain, [&](Index begin, Index end) {
+      const Buffers buffer(*this, NI + NO);
+      runs(begin, end, [&](Index r, Index m) {
+        RowRun<const A> x[NI];
+        RowRun<A> y[NO];
+        for (size_t k = 0; k < NI; ++k) x[k] = in[k].load(rows, r, m, buffer[k]);
+        for (size_t k = 0; k < NO; ++k) y[k] = out[k].target(rows, r, buffer[NI + k]);
+        per_isa<A, ForwardRows<Op, A>>(rows.n, m, &attrs, x, y);
+        for (size_t k = 0; k < NO; ++k) out[k].store(rows, r, m, buffer[NI + k]);
+      });
     });
   }
 
-  void backward() const {
+  void backward() {
     // What a shared operand gets is summed over the rows in the order of core/sum.h: every lane of
     // every block has a sum of its own, and the rows that are added to neighbouring ones are a unit
-    // of work, of as many as leave a unit for each thread: memory is best read in order.
+    // of work, of as many as leave a unit for each thread: memory is best read in order. Where they
+    // are not all rows of a block, the gradients of the rows themselves are made apart, of a part
+    // of the block that a thread has at hand: it is in its cache from the kernel before.
     const Index blocks = std::max<Index>(1, (rows.count + kSumBlock - 1) / kSumBlock);
     const Index together =
         Index(std::bit_floor(size_t(std::clamp<Index>(blocks * kLanes / threads(), 1, kLanes))));
     const Index units = kLanes / together;
     std::unique_ptr<Scratch<A>> sums[NI];
-    bool by_unit = false;
+    RowIo<A> g[NO], d[NI];
+    bool own = false, shared = false;  // which gradients are wanted
+    bool over = false;                 // one is written over an operand
+    for (size_t k = 0; k < NO; ++k) g[k] = io(args.grad_out[k], Op::outputs[k]);
     for (size_t k = 0; k < NI; ++k) {
-      if (!args.grad_in[k].data || Op::operands[k].along != Along::shared) continue;
+      d[k] = io(args.grad_in[k], Op::operands[k].along);
+      if (!args.grad_in[k].data) continue;
+      for (size_t j = 0; j < NI; ++j) over = over || args.in[j].data == args.grad_in[k].data;
+      if (Op::operands[k].along != Along::shared) {
+        own = true;
+        continue;
+      }
+      shared = true;
       sums[k] = std::make_unique<Scratch<A>>(size_t(blocks * kLanes * rows.n));
       std::fill_n(sums[k]->data(), blocks * kLanes * rows.n, A(0));
-      by_unit = true;
     }
-    auto chunk = [&](Index begin, Index end, A** buffer) {
-      RowIo<A> in[NI], out[NO], g[NO], d[NI];
-      for (size_t k = 0; k < NI; ++k)
-        in[k] = io(args.in[k], Op::operands[k].along, buffer[k], begin, end);
-      for (size_t k = 0; k < NO; ++k)
-        out[k] = io(args.out[k], Op::outputs[k], buffer[NI + k], begin, end);
-      for (size_t k = 0; k < NO; ++k)
-        g[k] = io(args.grad_out[k], Op::outputs[k], buffer[NI + NO + k], begin, end);
+    for (size_t k = 0; k < NI && over; ++k) d[k].direct = false;  // beside what is read, first
+    auto run = [&](const Buffers& buffer, Index r, Index m, bool own, bool shared) {
+      RowRun<const A> x[NI], y[NO], gy[NO];
+      RowRun<A> dx[NI], sum[NI];
       for (size_t k = 0; k < NI; ++k) {
-        d[k] = io(args.grad_in[k], Op::operands[k].along, buffer[NI + 2 * NO + k], begin, end);
-        for (size_t j = 0; j < NI; ++j)  // written over what is read: beside it first
-          d[k].direct = d[k].direct && args.in[j].data != args.grad_in[k].data;
+        x[k] = in[k].load(rows, r, m, buffer[k]);
+        if (sums[k] ? shared : own) dx[k] = d[k].target(rows, r, buffer[NI + 2 * NO + k]);
+        if (sums[k] && shared)
+          sum[k] = {sums[k]->data() + (r / kSumBlock * kLanes + r % kLanes) * rows.n, rows.n};
       }
-      auto row = [&](Index r) {
-        const A *x[NI], *y[NO], *gy[NO];
-        A *dx[NI], *sum[NI];
-        for (size_t k = 0; k < NI; ++k) x[k] = in[k].load(rows, r);
-        for (size_t k = 0; k < NI; ++k)
-          sum[k] =
-              sums[k] ? sums[k]->data() + (r / kSumBlock * kLanes + r % kLanes) * rows.n : nullptr;
-        for (size_t k = 0; k < NO; ++k) y[k] = out[k].load(rows, r);
-        for (size_t k = 0; k < NO; ++k)
-          gy[k] = args.grad_out[k].data ? g[k].load(rows, r) : nullptr;
-        for (size_t k = 0; k < NI; ++k) dx[k] = d[k].target(rows, r);
-        per_isa<A, RowBackward<Op, A>>(rows.n, &attrs, static_cast<const A* const*>(x),
-                                       static_cast<const A* const*>(y),
-                                       static_cast<const A* const*>(gy), static_cast<A* const*>(dx),
-                                       static_cast<A* const*>(sum));
-        for (size_t k = 0; k < NI; ++k)
-          if (!sums[k]) d[k].store(rows, r);
-      };
-      for (Index at = begin; at < end; ++at) {
-        const Index block = at / units * kSumBlock, last = std::min(rows.count, block + kSumBlock);
-        if (!by_unit) row(at);
-        for (Index r = block + at % units * together; by_unit && r < last; r += kLanes)
-          for (Index i = r; i < std::min(last, r + together); ++i) row(i);
+      for (size_t k = 0; k < NO; ++k) {
+        y[k] = out[k].load(rows, r, m, buffer[NI + k]);
+        if (args.grad_out[k].data) gy[k] = g[k].load(rows, r, m, buffer[NI + NO + k]);
       }
+      per_isa<A, BackwardRows<Op, A>>(rows.n, m, &attrs, x, y, gy, dx, sum);
+      for (size_t k = 0; k < NI && own; ++k)
+        if (!sums[k]) d[k].store(rows, r, m, buffer[NI + 2 * NO + k]);
     };
-    by_unit ? over(blocks * units, kGrain, 2 * NI + 2 * NO, chunk)
-            : over(rows.count, rows.n, 2 * NI + 2 * NO, chunk);
+    const Index grain = std::max(tiles.most, kGrain / std::max<Index>(1, rows.n));
+    if (!shared)
+      parallel_for(rows.count, grain, [&](Index begin, Index end) {
+        const Buffers buffer(*this, 2 * NI + 2 * NO);
+        runs(begin, end, [&](Index r, Index m) { run(buffer, r, m, true, false); });
+      });
+    else
+      parallel_for(blocks * units, 1, [&](Index unit, Index) {
+        const Buffers buffer(*this, 2 * NI + 2 * NO);
+        const Index first = unit / units * kSumBlock, part = unit % units;
+        const Index n = std::min(rows.count - first, kSumBlock);
+        const bool apart = own && units > 1 && !over;
+        for (Index r = first + part * together; r < first + n; r += kLanes)
+          runs(r, std::min(first + n, r + together),
+               [&](Index at, Index m) { run(buffer, at, m, own && !apart, true); });
+        if (apart)
+          runs(first + n * part / units, first + n * (part + 1) / units,
+               [&](Index at, Index m) { run(buffer, at, m, true, false); });
+      });
     for (size_t k = 0; k < NI; ++k) {
       if (!sums[k]) continue;
       A* total = sums[k]->data();

@@ -41,6 +41,24 @@ A sum16(Index n, F f) {
   return tree_sum(total);
 }
 
+/// sum16 where n is a multiple of kLanes and at most kSumBlock: the lanes, and the tree, stay in
+/// registers, since through memory each half would wait for the last.
+template <class A, class F>
+A sum_whole(Index n, F f) {
+  typedef A Lanes __attribute__((vector_size(kLanes * sizeof(A))));
+  A lanes[kLanes] = {};
+  for (Index j = 0; j < n; j += kLanes)
+    for (Index l = 0; l < kLanes; ++l) lanes[l] += f(j + l);
+  Lanes all;
+  __builtin_memcpy(&all, lanes, sizeof all);
+  const auto eight = __builtin_shufflevector(all, all, 0, 1, 2, 3, 4, 5, 6, 7) +
+                     __builtin_shufflevector(all, all, 8, 9, 10, 11, 12, 13, 14, 15);
+  const auto four = __builtin_shufflevector(eight, eight, 0, 1, 2, 3) +
+                    __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
+  const auto two = four + __builtin_shufflevector(four, four, 2, 3, 0, 1);
+  return two[0] + two[1];
+}
+
 /// The largest f(j); NaN if any is NaN. n >= 1.
 template <class A, class F>
 A max16(Index n, F f) {

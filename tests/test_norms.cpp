@@ -85,25 +85,49 @@ TEST_CASE("group_norm normalises neighbouring channels together") {
 TEST_CASE("what a weight shared by rows gets is summed in the order of sums on any threads") {
   constexpr Index kRows = 2309, kWidth = 37;
   const Tensor x = noise({kRows, kWidth}), g = noise({kRows, kWidth}, DType::f32, 5);
-  const auto gradients = [](const Tensor& rows, const Tensor& to) {
-    const Tensor weight = noise({kWidth}, DType::f32, 3).set_requires_grad(),
+  const auto gradients = [](const Tensor& from, const Tensor& to, bool of_rows = true) {
+    const Tensor rows = from.clone().set_requires_grad(of_rows),
+                 weight = noise({kWidth}, DType::f32, 3).set_requires_grad(),
                  bias = zeros({kWidth}).set_requires_grad();
     layer_norm(rows, weight, bias).backward(to);
-    return std::array{weight.grad(), bias.grad()};
+    return std::array{weight.grad(), bias.grad(), rows.grad()};
   };
-  std::vector<std::array<Tensor, 2>> each;
+  std::vector<std::array<Tensor, 3>> each;
   for (Index r = 0; r < kRows; ++r)
     each.push_back(gradients(x.slice(0, r, r + 1), g.slice(0, r, r + 1)));
-  for (int n : {1, 3, 40}) {
-    const Threads threads(n);
-    const auto all = gradients(x, g);
-    int wrong = 0;
-    for (size_t k = 0; k < 2; ++k)
-      for (size_t j = 0; j < size_t(kWidth); ++j)
-        wrong += all[k].span<float>()[j] !=
-                 sum16<float>(kRows, [&](Index r) { return each[size_t(r)][k].span<float>()[j]; });
-    CHECK(wrong == 0);
-  }
+  for (Index rows : {Index{1}, Index{15}, Index{1025}, kRows})
+    for (int n : {1, 3, 40}) {
+      const Threads threads(n);
+      const Tensor some = x.slice(0, 0, rows), to = g.slice(0, 0, rows);
+      const auto all = gradients(some, to), shared = gradients(some, to, false);
+      int wrong = 0;
+      for (size_t k = 0; k < 2; ++k)
+        for (size_t j = 0; j < size_t(kWidth); ++j) {
+          const float sum =
+              sum16<float>(rows, [&](Index r) { return each[size_t(r)][k].span<float>()[j]; });
+          wrong += all[k].span<float>()[j] != sum || shared[k].span<float>()[j] != sum;
+        }
+      for (size_t i = 0; i < size_t(rows * kWidth); ++i)
+        wrong += all[2].span<float>()[i] != each[i / kWidth][2].span<float>()[i % kWidth];
+      CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("rows that lie in lines of any stride have the bits of rows that follow on each other") {
+  for (DType dtype : {DType::f32, DType::f16})
+    for (Index width : {3, 40, 900}) {
+      const Tensor weight = noise({width}, DType::f32, 3);
+      const auto results = [&](const Tensor& x, const Tensor& g) {
+        const Tensor leaf = x.set_requires_grad();
+        const Tensor y = layer_norm(leaf, weight);
+        y.backward(g);
+        return std::array{y.detach().to_vector(), leaf.grad().contiguous().to_vector()};
+      };
+      const Tensor x = noise({19, 5, width + 1}, DType::f32).to(dtype),
+                   g = noise({5, 19, width}, DType::f32, 5).to(dtype);
+      const Tensor across = x.transpose(0, 1).slice(2, 0, width);
+      CHECK(results(across.detach(), g) == results(across.contiguous().detach(), g));
+    }
 }
 
 // With eps = 0 a row of zeros has an infinite slope, or a NaN one. The rest of a shared operand's

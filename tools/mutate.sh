@@ -59,6 +59,8 @@ a buffer that is given back stays counted @ core/allocator.cpp @ add(small.bytes
 attention divides by no heads @ ops/attention.h @ group = std::max<Index>(1, heads @ group = std::max<Index>(0, heads @ ops/attention_fused ops/scaled_dot_product_attention @ op scaled_dot_product_attention: random*
 no query head fits any key heads @ ops/scaled_dot_product_attention.cpp @ std::min(q[rank - 3], k[rank - 3]) > 0 @ k[rank - 3] > 0 @ ops/scaled_dot_product_attention @ op scaled_dot_product_attention: random*
 a row of several axes repeats its first run @ core/row_io.h @ at += rest % shape[i] * strides[i], rest /= shape[i] @ at += 0 * strides[i], rest /= shape[i] @ rows/var @ op var: random*
+a run of rows goes on into the next line @ core/rowwise.h @ r - at % most + most, r - at + line}) @ r - at % most + most}) @ rows/layer_norm @ rows that lie*
+a thread leaves the last of its rows out @ core/rowwise.h @ first + n * (part + 1) / units, @ first + n * (part + 1) / units - 1, @ rows/layer_norm @ what a weight*
 broadcast rows lose their place @ core/walk.h @ row /= sizes_[d]; @ row /= 1; @ rows/add @ op add: random*
 a masked row meets an infinite slope @ core/rowwise.h @ if (some) return @ return @ rows/rms_norm @ N1: a row*
 a masked channel meets an infinite slope @ ops/channel_norm.cpp @ if (!CpuLane{n}.any( @ if (false && CpuLane{n}.any( @ ops/channel_norm @ N1: a row*
