@@ -89,9 +89,9 @@ void store_rows(const A* from, Index stride, Index n, Index width, const Arg& to
               from + i * stride);
 }
 
-/// Whether no number is an infinity or NaN.
+/// Whether no number of heads [first, first + n) is an infinity or NaN.
 template <class A>
-bool all_finite(const MatrixRef& m, Index rows, Index cols);
+bool all_finite(const Matrices& heads, Index first, Index n, Index rows, Index cols);
 
 /// In tiles; out[1] is (..., Tq, 2). False, with a result that means nothing, where q, k and v, or
 /// the gradient, are not all finite.

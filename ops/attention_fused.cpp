@@ -85,11 +85,12 @@ class Fused {
   }
 
   bool forward() const {
-    return each_kv_head([&](Index kv) {
-      if (!finite(call_.k, kv, 1, call_.keys, call_.width) ||
-          !finite(call_.v, kv, 1, call_.keys, call_.value_width) ||
-          !finite(call_.q, kv * call_.group, call_.group, call_.queries, call_.width))
-        return;
+    auto looked_at = [&](Index kv) {
+      return all_finite<A>(call_.k, kv, 1, call_.keys, call_.width) &&
+             all_finite<A>(call_.v, kv, 1, call_.keys, call_.value_width) &&
+             all_finite<A>(call_.q, kv * call_.group, call_.group, call_.queries, call_.width);
+    };
+    return each_kv_head(looked_at, [&](Index kv) {
       Room<A> room(call_.width * keys_ + call_.keys * (width_ + value_width_));
       A* keys = room.numbers(call_.width * keys_);
       pack(call_.k[kv], call_.width, room.grid(call_.keys, width_), keys);
@@ -102,8 +103,11 @@ class Fused {
   }
 
   bool backward() const {
-    return each_kv_head([&](Index kv) {
-      if (!finite(result_, kv * call_.group, call_.group, call_.queries, call_.value_width)) return;
+    auto looked_at = [&](Index kv) {
+      return all_finite<A>(result_, kv * call_.group, call_.group, call_.queries,
+                           call_.value_width);
+    };
+    return each_kv_head(looked_at, [&](Index kv) {
       const Index width = width_ + value_width_, grouped = call_.group > 1;
       Room<A> room((call_.width + call_.value_width) * keys_ + (2 + grouped) * call_.keys * width +
                    round_up(rows_of_group(), 16));
@@ -161,19 +165,18 @@ class Fused {
     const Index first = b % each * step();
     return {head, first, std::min(step(), call_.queries - first), head * call_.queries + first};
   }
-  /// Whether all that f looked at was finite.
-  template <class F>
-  bool each_kv_head(F f) const {
+  /// f for heads as long as what they read is finite; whether it all was. Where a probe counts what
+  /// is stored, all are looked at before, since the formula stores again.
+  template <class Finite, class F>
+  bool each_kv_head(Finite finite, F f) const {
     const Index n = call_.heads / call_.group;
+    for (Index kv = 0; Probe::current() && kv < n; ++kv)
+      if (!finite(kv)) return false;
+    std::atomic<bool> all = true;
     parallel_for(n, many_heads() ? 1 : std::max<Index>(1, n), [&](Index begin, Index end) {
-      for (Index kv = begin; kv < end && finite_; ++kv) f(kv);
+      for (Index kv = begin; kv < end && all; ++kv) finite(kv) ? f(kv) : void(all = false);
     });
-    return finite_;
-  }
-  bool finite(const Matrices& heads, Index first, Index n, Index rows, Index cols) const {
-    for (Index head = first; head < first + n; ++head)
-      if (!all_finite<A>(heads[head], rows, cols)) finite_ = false;
-    return finite_;
+    return all;
   }
 
   /// Rows [first, first + n), followed by zeros, in `to` unless they can be read where they are.
@@ -377,7 +380,6 @@ class Fused {
   AttentionCall call_;
   Matrices result_;
   Index width_, value_width_, keys_, chunk_;  ///< sizes that are rounded up
-  mutable std::atomic<bool> finite_ = true;
 };
 
 }  // namespace

@@ -29,8 +29,6 @@ struct FiniteRows {
   }
 };
 
-}  // namespace
-
 template <class A>
 bool all_finite(const MatrixRef& m, Index rows, Index cols) {
   bool finite = true;
@@ -53,10 +51,6 @@ bool all_finite(const MatrixRef& m, Index rows, Index cols) {
   }
   return finite;
 }
-template bool all_finite<float>(const MatrixRef&, Index, Index);
-template bool all_finite<double>(const MatrixRef&, Index, Index);
-
-namespace {
 
 /// product() of weights of type A, in which a weight of 0 adds nothing, whatever it weighs: 0 * inf
 /// would be NaN. Values that are not finite are added after the product of the others.
@@ -224,6 +218,15 @@ void run(const ByKernel* kernels, OpArgs& args) {
 }
 
 }  // namespace
+
+template <class A>
+bool all_finite(const Matrices& heads, Index first, Index n, Index rows, Index cols) {
+  for (Index head = first; head < first + n; ++head)
+    if (!all_finite<A>(heads[head], rows, cols)) return false;
+  return true;
+}
+template bool all_finite<float>(const Matrices&, Index, Index, Index, Index);
+template bool all_finite<double>(const Matrices&, Index, Index, Index, Index);
 
 void ScaledDotProductAttention::infer(OpArgs& args) {
   const Shape &q = args.in[0].shape, &k = args.in[1].shape, &v = args.in[2].shape;

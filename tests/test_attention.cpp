@@ -171,13 +171,16 @@ TEST_CASE("threads do not change a bit of fused attention, nor does the number o
     CHECK(whole[i].slice(1, 7, 8).to_vector() == seventh[i].to_vector());
 }
 
+/// Counts the numbers stored in 16 bits that are not 0.
+struct Stores : Probe {
+  void stored_half(int64_t n, int64_t) override { nonzero += n; }
+  std::atomic<int64_t> nonzero = 0;
+};
+
 TEST_CASE("attention gives the same bits whatever the strides and whether a probe counts") {
   // Rows whose numbers lie side by side are loaded, packed and stored in one call, unless a probe
   // wants to know; others number by number.
-  struct : Probe {
-    void stored_half(int64_t nonzero, int64_t) override { stored += nonzero; }
-    std::atomic<int64_t> stored = 0;
-  } probe;
+  Stores probe;
   for (const Case& c : {kCases[0], kCases[1], Case{"", 2, 20, 10, 70, 70, 24, 16, kCausal}})
     for (DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
       const std::string at = std::string(c.what) + ", " + name_of(dtype);
@@ -201,16 +204,18 @@ TEST_CASE("attention gives the same bits whatever the strides and whether a prob
       int64_t nonzero = 0;
       for (const Tensor& x : dense)
         for (double value : x.to_vector()) nonzero += value != 0;
-      CHECK((probe.stored.exchange(0) >= nonzero) == is_half(dtype));
+      CHECK((probe.nonzero.exchange(0) >= nonzero) == is_half(dtype));
     }
 }
 
 TEST_CASE("a number that is not finite takes all heads to the formula wherever it is") {
+  Stores stores;
   for (const Index heads : {2, 20})
     for (size_t which = 0; which < 4; ++which)
       for (DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64})
         for (double value : {double(INFINITY), double(NAN)}) {
           Results results[2];
+          int64_t stored[2];
           for (Kind kind : {Kind::fused, Kind::reference}) {
             Tensor in[4];
             for (size_t i = 0; i < 4; ++i) {
@@ -218,9 +223,11 @@ TEST_CASE("a number that is not finite takes all heads to the formula wherever i
               if (i == which) in[i].slice(1, heads - 1, heads).slice(2, 39, 40).fill_(value);
             }
             for (size_t i = 0; i < 3; ++i) in[i].set_requires_grad();
+            const ProbeScope scope(&stores);
             Tensor y = scaled_dot_product_attention(in[0], in[1], in[2], {},
                                                     {.causal = true, .kernel = kind});
             y.backward(in[3]);
+            stored[kind == Kind::reference] = stores.nonzero.exchange(0);
             results[kind == Kind::reference] = {which < 3 ? y.detach() : in[3], in[0].grad(),
                                                 in[1].grad(), in[2].grad()};
           }
@@ -228,6 +235,7 @@ TEST_CASE("a number that is not finite takes all heads to the formula wherever i
                                  std::to_string(which) + ", " + name_of(dtype);
           INFO(at);
           CHECK(same_bits(results[0], results[1]));
+          CHECK(stored[0] == stored[1]);  // none twice
         }
 }
 
