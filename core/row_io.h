@@ -115,14 +115,17 @@ template <class A>
 struct RowIo {
   const Arg* arg = nullptr;
   Along along = Along::row;
-  A* buffer = nullptr;
+  A* buffer = nullptr;  ///< for one row after another
   Strides strides{};    ///< along::each: over the full shape, 0 on row axes
-  Rows::Step step{};    ///< Rows::step
+  Rows::Step step{};
   bool direct = false;  ///< a row is a dense run of A
   bool packed = false;  ///< rows are dense, and follow on each other
   Together together{};
 
-  /// Row r of an Along::row. Not inlined: the loops of callers are worse with it between them.
+  // One row of an Along::row after another, each through `buffer`, from together.begin to .end: for
+  // ops that are not rowwise (channel norms, pools, argmax).
+
+  /// Not inlined: the loops of callers are worse with it between them.
   [[gnu::noinline]] const A* load(const Rows& rows, Index r) const {
     if (!arg->data || !arg->defined) return arg->defined ? buffer : nullptr;
     if (!crosses()) return load_row(rows, r, buffer);
@@ -141,6 +144,8 @@ struct RowIo {
     if (r == last - 1) store_lines(rows, first, last - first, buffer);
   }
 
+  // Runs of rows, for rowwise.h, which sets `direct` where a row is read and written as it lies.
+
   /// Rows r .. r + m - 1, of one line, or of any lines where step.even; each may be in `to`.
   RowRun<const A> load(const Rows& rows, Index r, Index m, A* to) const {
     if (!arg->defined) return {};
@@ -153,10 +158,7 @@ struct RowIo {
     if (along == Along::each) return {load_run(at(rows, r), arg->dtype, step.by, m, to), 1};
     if (packed) return {load_run(at(rows, r), arg->dtype, 1, m * rows.n, to), rows.n};
     if (crosses()) load_lines(rows, r, m, to);
-    for (Index i = 0; i < m && !crosses(); ++i) {
-      A* row = to + i * together.stride;
-      if (const A* p = load_row(rows, r + i, row); p != row) std::copy_n(p, rows.n, row);
-    }
+    for (Index i = 0; i < m && !crosses(); ++i) load_row(rows, r + i, to + i * together.stride);
     return {to, together.stride};
   }
   /// Where they are put before store: in place, or in `from`.
