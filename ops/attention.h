@@ -39,15 +39,15 @@ struct AttentionCall {
   }
 
   bool masked() const { return mask_ != nullptr; }
-  /// x[j] = -infinity where the mask hides key first + j from a row (head * queries + query);
-  /// whether one of the n is left. @pre masked()
+  /// x[j] = hidden where the mask hides key first + j from a row (head * queries + query); whether
+  /// one of the n is left. @pre masked()
   template <class A>
-  bool hide(Index row, Index first, Index n, A* x) const {
+  bool hide(Index row, Index first, Index n, A hidden, A* x) const {
     const bool* mask = mask_ + offset_of(row, rows_, mask_strides_) + first * mask_step_;
     bool any = false;
     for (Index j = 0; j < n; ++j) {
       any |= mask[j * mask_step_];
-      x[j] = mask[j * mask_step_] ? x[j] : -std::numeric_limits<A>::infinity();
+      x[j] = mask[j * mask_step_] ? x[j] : hidden;
     }
     return any;
   }

@@ -236,15 +236,15 @@ class Fused {
       f(i, rows, std::clamp(first_count(b, from, n) + i + rows - 1, Index(0), n));
     }
   }
-  /// The scores of n keys from `from` on, less what the mask hides. @param any per row, set where
-  /// it leaves a key
+  /// The scores of n keys from `from` on; times scale, what the mask hides is -infinity.
+  /// @param any per row, set where it leaves a key
   void score(const Block& b, Grid<A> q, const A* keys, Index from, Index n, Grid<A> s,
              bool* any = nullptr) const {
+    const A hidden = A(std::copysign(std::numeric_limits<A>::infinity(), -call_.scale));
     meet(b, q, call_.width, keys, from, n, s);
     for (Index i = 0; call_.masked() && i < b.rows; ++i) {
       const Index count = std::min(n, call_.seen_before(b.first + i + 1) - from);
-      const bool some = count > 0 && call_.hide(b.row + i, from, count, s[i]);
-      if (any) any[i] |= some;
+      if (count > 0 && call_.hide(b.row + i, from, count, hidden, s[i]) && any) any[i] = true;
     }
   }
   /// s = rows times n packed keys or values from `from` on.

@@ -84,7 +84,8 @@ template <class A>
 void masked_softmax(const AttentionCall& call, Index head, Index query, A* row) {
   constexpr A kNever = -std::numeric_limits<A>::infinity();
   const Index n = call.keys, seen = call.seen_before(query + 1);
-  const bool any = call.masked() ? call.hide(head * call.queries + query, 0, seen, row) : seen > 0;
+  const bool any =
+      call.masked() ? call.hide(head * call.queries + query, 0, seen, kNever, row) : seen > 0;
   if (!any) return std::fill_n(row, n, A(0)), void();
   std::fill(row + seen, row + n, kNever);
   const A largest = max16<A>(n, [=](Index j) { return row[j]; });

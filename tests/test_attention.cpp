@@ -115,6 +115,7 @@ const Case kCases[] = {
      0.7},
     {"large scores", 2, 2, 2, 64, 64, 64, 64, {.scale = 1}, 1, 8},
     {"negative scale", 1, 2, 2, 40, 40, 16, 16, {.scale = -0.7}},
+    {"negative scale and mask", 1, 2, 2, 40, 40, 16, 16, {.scale = -0.7}, 0.5},
     {"keys in two chunks", 1, 1, 1, 1100, 1100, 16, 16, {.causal = true, .dropout = 0.1}},
     {"keys in two chunks, many heads", 4, 8, 4, 40, 1100, 16, 16, {}, 0.5},
 };
