@@ -16,7 +16,8 @@ bool is_list(const Setting& setting) {
   return std::holds_alternative<std::vector<std::string>*>(setting.value);
 }
 
-std::string placeholder(const Setting& setting) {
+/// What stands for the value in the help.
+std::string value_name(const Setting& setting) {
   if (std::holds_alternative<std::int64_t*>(setting.value)) return "N";
   if (std::holds_alternative<double*>(setting.value)) return "X";
   if (is_list(setting)) return "FILE";
@@ -38,7 +39,7 @@ CLI::Option* add(CLI::App& app, const Setting& setting) {
   const auto accept = [](const CLI::results_t&) { return true; };  // read_flags() takes the words
   CLI::Option* option = is_flag(setting) ? app.add_flag(names) : app.add_option(names, accept);
   option->description(description(setting));
-  if (!is_flag(setting)) option->type_name(placeholder(setting));
+  if (!is_flag(setting)) option->type_name(value_name(setting));
   if (is_list(setting)) option->expected(CLI::detail::expected_max_vector_size);
   if (!setting.section.empty()) option->group(fmt::format("[{}]", setting.section));
   return option->multi_option_policy(

@@ -1,5 +1,5 @@
-// core/cpu/pack.inc.h -- operands into panels, for kernels.inc.h and pairs.inc.h, which include it
-// after tile.inc.h and whose rules hold here too.
+// core/cpu/pack.inc.h -- operands into panels, for kernels.inc.h and kernels_v4_bf16.cpp, which
+// include it after tile.inc.h; the former's rules hold here too.
 
 namespace minim {
 namespace {

@@ -1,5 +1,5 @@
 // core/cpu/tile.inc.h -- the multiplying part of a matrix product, for kernels.inc.h and
-// pairs.inc.h, which include it and whose rules hold here too.
+// kernels_v4_bf16.cpp, which include it; the former's rules hold here too.
 #include <cstdint>
 #include <utility>
 #if defined(__FMA__) || defined(__AVX512F__)
