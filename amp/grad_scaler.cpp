@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "minim/autograd/node.h"
+#include "minim/autograd/recorder.h"
 
 namespace minim::amp {
 namespace {
@@ -55,6 +55,14 @@ Tensor GradScaler::scale(const Tensor& loss) {
   if (!config_.enabled) return loss;
   if (!is_floating(loss.dtype()))
     fail("[GradScaler::scale] a loss is a floating tensor, not ", name_of(loss.dtype()));
+  if (Recorder::current())
+    fail(
+        "[GradScaler::scale] inside checkpoint(), which calls its function twice; scale its "
+        "result");
+  if (carried_scale(loss) != 1)
+    fail(
+        "[GradScaler::scale] the loss was computed from gradients that still carry a loss scale; "
+        "call unscale(optimizer) before they are used");
   losses_.push_back(loss.detach());
   Tensor factor = full({}, state_.scale, DType::f32, loss.device());
   Tensor scaled = empty(loss.shape(), promote_types(loss.dtype(), DType::f32), loss.device());
@@ -86,7 +94,7 @@ void GradScaler::unscale(Stepper& optimizer) {
   if (bad.kind != Finite::yes) stage.bad = {bad.kind, label(params[bad.index], bad.index)};
   for (const Tensor& p : params)
     if (p.grad().defined()) {
-      autograd_of(p).scale = 1;
+      set_carried_scale(p.grad(), 1);
       stage.unscaled_by = "an earlier unscale()";
     }
 }

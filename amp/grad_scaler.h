@@ -90,7 +90,8 @@ class GradScaler {
   explicit GradScaler(const ScalerConfig& config = {}, std::function<bool(bool)> agree = {});
 
   /// loss * scale in fp32 (f64 for f64), recorded; the gradients that backward() makes from it
-  /// carry the scale, and say so.
+  /// carry the scale, and say so. @throws Error inside autograd::checkpoint(), or where the loss
+  /// was computed from gradients that still carry a scale.
   Tensor scale(const Tensor& loss);
   /// Divides the optimizer's gradients by the scale, in fp32; needed only where they are looked at
   /// or clipped before step().

@@ -72,7 +72,8 @@ std::vector<Tensor> dense_gradients(std::span<const Tensor> params) {
     if (g.defined() && (is_half(g.dtype()) || !g.is_contiguous())) {
       Tensor dense = empty(g.shape(), promote_types(g.dtype(), DType::f32), g.device());
       copy_elements(g, dense);
-      autograd_of(p).grad = g = dense;
+      if (const double scale = carried_scale(g); scale != 1) set_carried_scale(dense, scale);
+      p.set_grad(g = dense);
     }
     gradients.push_back(g);
   }
@@ -107,8 +108,9 @@ std::string label(const Tensor& param, size_t index) {
 
 void check_scale(std::span<const Tensor> params, double expected, const char* what) {
   for (size_t i = 0; i < params.size(); ++i) {
-    if (!params[i].grad().defined()) continue;
-    double scale = autograd_of(params[i]).scale;
+    const Tensor g = params[i].grad();
+    if (!g.defined()) continue;
+    const double scale = carried_scale(g);
     if (scale == expected) continue;
     if (expected == 1)
       fail("[", what, "] the gradient of ", label(params[i], i), " still carries the loss scale ",

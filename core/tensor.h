@@ -111,9 +111,10 @@ class Tensor {
   Tensor squeeze(Index axis) const;
   Tensor unsqueeze(Index axis) const;
 
-  // In place; the operand is broadcast to this tensor and may overlap it. @throws Error on a tensor
-  // that requires gradients, or a view of one, outside no_grad; on one whose elements share memory
-  // (an expanded view); and where the operand does not broadcast.
+  // In place; the operand is broadcast to this tensor and may overlap it. Not recorded. @throws
+  // Error outside NoGrad where this, a tensor it is a view of, or the operand requires gradients;
+  // on a tensor whose elements share memory (an expanded view); where the operand does not
+  // broadcast; and where one carries a loss scale and the other does not.
   Tensor& fill_(double v);
   Tensor& zero_() { return fill_(0); }
   Tensor& copy_(const Tensor& from);
@@ -125,9 +126,12 @@ class Tensor {
   // Autograd; defined in autograd/tape.cpp.
   bool requires_grad() const;
   const Tensor& set_requires_grad(bool on = true) const;
-  /// The gradient that backward() summed here; undefined before. f32 for 16-bit leaves.
+  /// The gradient that backward() summed here; undefined before. f32 for 16-bit leaves. Several
+  /// threads may go backward to one leaf, each through a graph of its own, and read this meanwhile
+  /// (docs/6-the-tape.md has what may be shared).
   Tensor grad() const;
-  /// @throws Error unless `grad` is undefined, or floating and of this shape.
+  /// A loss scale that it carries goes with it. @throws Error unless `grad` is undefined, or
+  /// floating and of this shape; and where it is made of scaled and other values.
   void set_grad(const Tensor& grad) const;
   /// Calls `f` in each backward() with this tensor's whole gradient, before anything is computed
   /// from it; a defined result replaces it. A leaf's hook sees the sum over that backward() alone,
@@ -137,7 +141,8 @@ class Tensor {
   HookHandle register_hook(std::function<Tensor(const Tensor&)> f) const;
   /// The same data without history.
   Tensor detach() const;
-  /// Gradients of this 0-dim tensor with regard to every leaf it was made from.
+  /// Gradients of this 0-dim tensor with regard to every leaf it was made from. @throws Error where
+  /// another backward() is going through the same graph, in another thread or around a hook.
   void backward(bool retain_graph = false) const;
   /// The same for any shape, with its cotangent.
   void backward(const Tensor& gradient, bool retain_graph = false) const;
@@ -169,7 +174,8 @@ Tensor arange(Index n, DType dtype = DType::i64);
 /// A view of the same storage, not recorded by autograd. @throws Error where it reaches outside it.
 Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, Index offset);
 /// Copies elements between any dtypes and strides of one shape, rounding once; not recorded, no
-/// version change. The two may overlap. @throws Error when the shapes differ, or elements of `to`
+/// version change: below the tape, where copy_() is what refuses to lose a gradient. The two may
+/// overlap. @throws Error when the shapes differ, or elements of `to`
 /// share memory.
 void copy_elements(const Tensor& from, const Tensor& to);
 

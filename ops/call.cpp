@@ -191,7 +191,7 @@ void call(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs,
     timed.made(std::span(args.out, size_t(args.n_out)));
   }
   if (Probe* probe = Probe::current()) probe->after_op(row, args, false);
-  if (GradMode::enabled()) carry_gradient_mark(xs, outputs);
+  carry_marks(row, xs, outputs);
 
   bool wanted = GradMode::enabled() && std::any_of(xs.begin(), xs.end(), [](const Tensor& x) {
                   return x.defined() && x.requires_grad();

@@ -1,6 +1,8 @@
 // Tensor's methods that are ops, and cat.
+#include <cmath>
+
 #include "minim/amp/autocast.h"
-#include "minim/autograd/node.h"
+#include "minim/autograd/recorder.h"
 #include "minim/ops/functional.h"
 
 namespace minim {
@@ -68,50 +70,79 @@ Tensor Tensor::unsqueeze(Index axis) const {
 
 namespace {
 
-void check_writable(const Tensor& x, const char* what) {
-  if (GradMode::enabled() && x.requires_grad())
-    fail("[", what, "] ", origin(x),
+/// An in-place method: its row, and what to write in its place where it is refused.
+struct InPlace {
+  const char* name;
+  const OpRow* row;  ///< null: the operand is stored as it is
+  const char* instead;
+};
+constexpr InPlace kAdd{"add_", &Op::add, "x = x + y"}, kSub{"sub_", &Op::sub, "x = x - y"},
+    kMul{"mul_", &Op::mul, "x = x * y"}, kDiv{"div_", &Op::div, "x = x / y"},
+    kCopy{"copy_", nullptr, "y itself, or cat() and where() of the parts,"};
+
+/// A write in place leaves nothing on the tape, so it is refused where a gradient would go through.
+void check_recorded(const InPlace& op, const Tensor& x, const Tensor& y) {
+  if (!GradMode::enabled()) return;
+  if (x.requires_grad())
+    fail("[", op.name, "] ", origin(x), " ", name_of(x.dtype()), x.shape(),
          " requires gradients (or is a view of a tensor that does) and cannot be changed in place "
-         "here; do it under NoGrad, or use an out-of-place op");
+         "here; do it under NoGrad, or use ",
+         op.instead);
+  if (y.requires_grad())
+    fail("[", op.name, "] the operand, ", origin(y), " ", name_of(y.dtype()), y.shape(),
+         ", requires gradients, and a write in place is not recorded: its gradient would be lost; "
+         "use ",
+         op.instead, " which is, or y.detach() where none is wanted, or write under NoGrad");
+}
+
+/// Stores `values`, of x's shape or broadcast to it, in x.
+Tensor& store(const InPlace& op, Tensor& x, const Tensor& values) {
+  check_carried(x, values, op.name);
+  copy_elements(
+      as_strided(values, x.shape(), broadcast_strides(values.shape(), values.strides(), x.shape()),
+                 values.impl()->offset),
+      x);
+  x.bump_version();
+  if (Recorder* recorder = Recorder::current()) recorder->wrote(x, op.name);
+  return x;
 }
 
 /// x = op(x, other), computed in x's dtype rules and stored in x's dtype. Never cast by autocast.
-Tensor& update(Tensor& x, const OpRow& row, const Tensor& other) {
-  check_writable(x, row.name);
-  NoGrad no_recording;
-  amp::Autocast no_casts(amp::Autocast::off);
+Tensor& update(const InPlace& op, Tensor& x, const Tensor& other) {
   const Tensor operands[] = {x, other};
   for (const Tensor& t : operands) t.impl();  // an undefined one is told as such
-  Tensor result = call(row, operands, {})[0];
+  check_recorded(op, x, other);
+  NoGrad no_recording;
+  amp::Autocast no_casts(amp::Autocast::off);
+  const Tensor result = call(*op.row, operands, {})[0];
   if (info(result.dtype()).category > info(x.dtype()).category)
-    fail("[", row.name, "_] the result is ", name_of(result.dtype()),
+    fail("[", op.name, "] the result is ", name_of(result.dtype()),
          ", which an in-place op cannot store in ", name_of(x.dtype()));
   if (!(result.shape() == x.shape()))
-    fail("[", row.name, "_] the result has shape ", result.shape(), ", which cannot be stored in ",
+    fail("[", op.name, "] the result has shape ", result.shape(), ", which cannot be stored in ",
          x.shape());
-  copy_elements(result, x);
-  x.bump_version();
-  return x;
+  return store(op, x, result);
 }
 
 }  // namespace
 
-Tensor& Tensor::add_(const Tensor& other) { return update(*this, Op::add, other); }
-Tensor& Tensor::sub_(const Tensor& other) { return update(*this, Op::sub, other); }
-Tensor& Tensor::mul_(const Tensor& other) { return update(*this, Op::mul, other); }
-Tensor& Tensor::div_(const Tensor& other) { return update(*this, Op::div, other); }
+Tensor& Tensor::add_(const Tensor& other) { return update(kAdd, *this, other); }
+Tensor& Tensor::sub_(const Tensor& other) { return update(kSub, *this, other); }
+Tensor& Tensor::mul_(const Tensor& other) { return update(kMul, *this, other); }
+Tensor& Tensor::div_(const Tensor& other) { return update(kDiv, *this, other); }
 
 Tensor& Tensor::copy_(const Tensor& from) {
-  check_writable(*this, "copy_");
   if (!(broadcast(shape(), from.shape(), "copy_") == shape()))
     fail("[copy_] ", from.shape(), " cannot be stored in ", shape());
-  copy_elements(as_strided(from, shape(), broadcast_strides(from.shape(), from.strides(), shape()),
-                           from.impl()->offset),
-                *this);
-  bump_version();
-  return *this;
+  check_recorded(kCopy, *this, from);
+  return store(kCopy, *this, from);
 }
 
-Tensor& Tensor::fill_(double v) { return copy_(full({}, v, dtype())); }
+Tensor& Tensor::fill_(double v) {
+  const Tensor value = full({}, v, dtype());
+  if (v == 0 || !std::isfinite(v))  // it is the same at any loss scale
+    set_carried_scale(value, carried_scale(*this));
+  return copy_(value);
+}
 
 }  // namespace minim

@@ -145,7 +145,7 @@ TEST_CASE(
             optim::Optimizer opt(rule, {{{p}, {}, {}}}, o);
             for (int t = 0; t < 3; ++t) {
               p.set_grad(t == 1 ? zeros(shape, g.dtype()) : g);  // the second moment falls
-              autograd_of(p).scale = scale;
+              set_carried_scale(p.grad(), scale);
               CHECK(opt.step({.scale = scale, .clip = clip}).stepped);
             }
             after[fused] = p.to_vector();
@@ -170,7 +170,7 @@ TEST_CASE(
     Tensor p = parameter(Values(1000, 1));
     optim::AdamW opt({p});
     set_grad(p, g);
-    if (fused) autograd_of(p).scale = 1000;
+    if (fused) set_carried_scale(p.grad(), 1000);
     if (!fused) {
       amp::multiply(amp::dense_gradients(opt.parameters()), amp::inverse_of(1000));
       amp::multiply(amp::dense_gradients(opt.parameters()), .37);
@@ -193,7 +193,7 @@ TEST_CASE("a step that finds the norm itself equals clipping to it before, bit f
       set_grad(q, {1, -2, 3, 1e-30, 0});
       double norm = 0;
       if (fused) {
-        for (const Tensor& x : opt.parameters()) autograd_of(x).scale = 1000;
+        for (const Tensor& x : opt.parameters()) set_carried_scale(x.grad(), 1000);
         norm = opt.step({.scale = 1000, .max_norm = max_norm}).norm;
       } else {
         amp::multiply(amp::dense_gradients(opt.parameters()), amp::inverse_of(1000));
@@ -261,7 +261,7 @@ TEST_CASE(
   Tensor w = parameter({1}, DType::f32, "w");
   optim::SGD opt({w});
   set_grad(w, {1024});
-  autograd_of(w).scale = 1024;
+  set_carried_scale(w.grad(), 1024);
   std::string e = error_of([&] { opt.step(); });
   says(e, "'w' still carries the loss scale 1024");
   says(e, "scaler.step(optimizer)");
