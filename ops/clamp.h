@@ -29,8 +29,9 @@ struct Clamp {
   }
   template <class A>
   MINIM_HD static void vjp(const Attrs& a, A g, A, A x, A* d) {
-    const A lo = A(a.lo), hi = A(a.hi), inf = std::numeric_limits<A>::infinity();
-    d[0] = (x <= lo && lo > -inf) || (x >= hi && hi < inf) ? A(0) : g;
+    constexpr A inf = std::numeric_limits<A>::infinity();
+    const A lo = A(a.lo), hi = A(a.hi);
+    d[0] = (x > lo || lo == -inf) && (x < hi || hi == inf) ? g : A(0);
   }
   static std::vector<Attrs> variants() { return {{-1, 0.75}}; }
 };

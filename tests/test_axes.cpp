@@ -7,7 +7,7 @@
 
 #include "minim/models/model_file.h"
 #include "minim/ops/composite.h"
-#include "samples.h"
+#include "minim/tests/samples.h"
 
 using namespace minim;
 using doctest::Contains;

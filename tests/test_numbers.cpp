@@ -10,7 +10,7 @@
 #include "minim/core/warn.h"
 #include "minim/ops/composite.h"
 #include "minim/testing/op_trial.h"
-#include "samples.h"
+#include "minim/tests/samples.h"
 
 using namespace minim;
 using doctest::Contains;
