@@ -11,7 +11,8 @@ namespace minim::detail {
 /// What a number of the language may be: bool, an integer or a float of any width. A pointer is
 /// none, though C++ would make a bool of it.
 template <class T>
-concept Arithmetic = std::is_arithmetic_v<T> || std::is_same_v<T, f16> || std::is_same_v<T, bf16>;
+concept Arithmetic =
+    std::is_arithmetic_v<T> || std::is_same_v<T, minim::f16> || std::is_same_v<T, minim::bf16>;
 
 /// A number of the language; an integer keeps its 64 bits.
 class Number {

@@ -8,6 +8,7 @@
 #include "minim/autograd/anomaly.h"
 #include "minim/core/probe.h"
 #include "minim/core/warn.h"
+#include "minim/models/init.h"
 #include "minim/ops/composite.h"
 #include "minim/testing/op_trial.h"
 #include "minim/tests/samples.h"
@@ -58,6 +59,8 @@ TEST_CASE("no maker of tensors turns a finite number into inf") {
       refused([&] { x.fill_(v); }, "[fill_]");
       refused([&] { x.copy_(v); }, "[copy_]");
       refused([&] { tensor({0, v}, b.dtype); }, "[tensor]");
+      refused([&] { models::init::uniform(x, v, v); }, "[init]");
+      refused([&] { models::init::normal(x, v, 0); }, "[init]");
       refused([&] { tensor(Values{0, v}, {2}, b.dtype); }, "[tensor]");
       CHECK(x.to_vector() == Values{0, 0});
       CHECK(x.version() == 0);
@@ -227,7 +230,7 @@ TEST_CASE("every number among the attributes must fit what it is used in") {
   CHECK(numbers >= 13);
 }
 
-TEST_CASE("clamp refuses bounds beyond f16, and under autocast says that 1e-8 is 0 there") {
+TEST_CASE("C3: clamp refuses bounds beyond f16, and under autocast says that 1e-8 is 0 there") {
   const Tensor h = tensor({-1, 0, 1}, DType::f16);
   CHECK_THROWS_WITH_AS(clamp(h, {.lo = -1e9, .hi = 1e9}), Contains("does not fit f16"), Error);
   CHECK_THROWS_WITH_AS(clamp(h, {.hi = 1e9}), Contains("(attribute 'hi')"), Error);
@@ -252,7 +255,8 @@ TEST_CASE("clamp refuses bounds beyond f16, and under autocast says that 1e-8 is
   CHECK(std::count(said.begin(), said.end(), '\n') == 3);
 }
 
-TEST_CASE("an addition in place that 16 bits lose is counted, and an inf that they make is found") {
+TEST_CASE(
+    "L9: an addition in place that 16 bits lose is counted, and an inf that they make is found") {
   struct Count : Probe {
     int64_t nonzero = 0, lost = 0;
     void stored_half(int64_t n, int64_t l) override { nonzero += n, lost += l; }
