@@ -3,6 +3,7 @@
 
 #include "minim/amp/autocast.h"
 #include "minim/autograd/recorder.h"
+#include "minim/core/probe.h"
 #include "minim/ops/functional.h"
 
 namespace minim {
@@ -21,7 +22,7 @@ Tensor Tensor::reshape(const Shape& shape) const {
 }
 
 Tensor Tensor::flatten(Index from, Index to) const {
-  if (rank() == 0) return reshape({1});
+  if (rank() == 0) return axis_bit(from, 0, "flatten"), axis_bit(to, 0, "flatten"), reshape({1});
   int first = normalize_axis(from, rank(), "flatten"), last = normalize_axis(to, rank(), "flatten");
   Shape merged = shape();
   for (int i = first; i < last; ++i) {
@@ -35,6 +36,7 @@ Tensor Tensor::permute(const Dims& order) const { return minim::permute(*this, {
 
 Tensor Tensor::transpose(Index a, Index b) const {
   Dims order;
+  if (rank() == 0) return axis_bit(a, 0, "transpose"), axis_bit(b, 0, "transpose"), permute(order);
   for (int i = 0; i < rank(); ++i) order.push_back(i);
   std::swap(order[normalize_axis(a, rank(), "transpose")],
             order[normalize_axis(b, rank(), "transpose")]);
@@ -56,6 +58,7 @@ Tensor Tensor::expand(const Shape& shape) const { return minim::expand(*this, {s
 
 Tensor Tensor::squeeze(Index axis) const {
   Shape shape = this->shape();
+  if (rank() == 0) return axis_bit(axis, 0, "squeeze"), *this;
   int at = normalize_axis(axis, rank(), "squeeze");
   if (shape[at] != 1) return *this;
   shape.erase(at);
@@ -107,6 +110,42 @@ Tensor& store(const InPlace& op, Tensor& x, const Tensor& values) {
   return x;
 }
 
+/// What a probe is told of an op in place on 16 bits: of addends that are not 0, how many leave
+/// their element as it was; and what the store, not the op, makes infinite.
+class Watched {
+ public:
+  Watched(const OpRow& row, const Tensor& x)
+      : probe_(is_half(x.dtype()) ? Probe::current() : nullptr),
+        row_(row),
+        adds_(&row == &Op::add || &row == &Op::sub),
+        unseen_(probe_ && adds_ ? nullptr : Probe::current()) {
+    if (!probe_) return;
+    ProbeScope uncounted(nullptr);
+    before_ = x.clone();
+  }
+  /// After the result was stored in x.
+  void stored(const Tensor& x, const Tensor& other, DType computed) const {
+    if (!probe_) return;
+    if (adds_) {
+      const Tensor moves = (other != 0).expand(x.shape()), lost = moves * (before_ == x);
+      probe_->stored_half(sum(moves).item<int64_t>(), sum(lost).item<int64_t>());
+    } else if (computed == x.dtype()) {
+      return;  // the op's call told of it
+    }
+    OpArgs args(2, 1);
+    point(args.in[0], before_), point(args.in[1], other), point(args.out[0], x);
+    args.dtype = x.dtype();
+    probe_->after_op(row_, args, false);
+  }
+
+ private:
+  Probe* probe_;
+  const OpRow& row_;
+  bool adds_;
+  ProbeScope unseen_;
+  Tensor before_;
+};
+
 /// x = op(x, other), computed in x's dtype rules and stored in x's dtype. Never cast by autocast.
 Tensor& update(const InPlace& op, Tensor& x, const Tensor& other) {
   const Tensor operands[] = {x, other};
@@ -114,6 +153,7 @@ Tensor& update(const InPlace& op, Tensor& x, const Tensor& other) {
   check_recorded(op, x, other);
   NoGrad no_recording;
   amp::Autocast no_casts(amp::Autocast::off);
+  const Watched watched(*op.row, x);
   const Tensor result = call(*op.row, operands, {})[0];
   if (info(result.dtype()).category > info(x.dtype()).category)
     fail("[", op.name, "] the result is ", name_of(result.dtype()),
@@ -121,7 +161,9 @@ Tensor& update(const InPlace& op, Tensor& x, const Tensor& other) {
   if (!(result.shape() == x.shape()))
     fail("[", op.name, "] the result has shape ", result.shape(), ", which cannot be stored in ",
          x.shape());
-  return store(op, x, result);
+  store(op, x, result);
+  watched.stored(x, other, result.dtype());
+  return x;
 }
 
 }  // namespace
@@ -134,13 +176,15 @@ Tensor& Tensor::div_(const Tensor& other) { return update(kDiv, *this, other); }
 Tensor& Tensor::copy_(const Tensor& from) {
   if (!(broadcast(shape(), from.shape(), "copy_") == shape()))
     fail("[copy_] ", from.shape(), " cannot be stored in ", shape());
+  if (from.impl()->scalar) detail::check_number("copy_", from.number(), dtype());
   check_recorded(kCopy, *this, from);
   return store(kCopy, *this, from);
 }
 
-Tensor& Tensor::fill_(double v) {
+Tensor& Tensor::fill_(const detail::Number& v) {
+  detail::check_number("fill_", v, dtype());
   const Tensor value = full({}, v, dtype());
-  if (v == 0 || !std::isfinite(v))  // it is the same at any loss scale
+  if (const double x = v.real(); x == 0 || !std::isfinite(x))  // the same at any loss scale
     set_carried_scale(value, carried_scale(*this));
   return copy_(value);
 }
