@@ -83,6 +83,11 @@ AVX2 leaves a loop out @ core/per_isa.h @ void loop_v3(Args... args) {\n  Loop::
 recompute draws other random numbers @ autograd/checkpoint.cpp @ outer(std::exchange(generator(), g)) @ outer(generator()) @ autograd/checkpoint @ recompute writes*
 the order of a sum depends on the threads @ core/reduce.cpp @ lanes[r % kLanes]; @ lanes[r % (8 + threads())]; @ core/reduce @ 2 and 4 threads*
 the reference optimizer does not clip @ optim/step.cpp @ for (A& x : g) x *= A(factors.clip); @ ; @ optim/step @ the reference optimizer*
+the slope of div squares its divisor @ ops/div.h @ -g * (x / y) / y @ -g * x / (y * y) @ rows/div @ op div: what fits*
+a power need fit though its slope does @ ops/pow.h @ math::pow_slope(g, x, y) @ g * y * math::pow(x, y - A(1)) @ rows/pow @ op pow: what fits*
+silu beyond its end is not bounded @ ops/silu.h @ math::select(a > end, end, a) @ a @ rows/silu @ op silu: what fits*
+silu's slope forgets its tail @ ops/silu.h @ math::select(x < A(0), tail, A(1) - tail) @ math::select(x < A(0), tail, A(1)) @ rows/silu @ op silu: what fits*
+a mean is inf where its sum is @ ops/pair_loss_struct.h @ by > 1 && !std::isfinite(total) @ by < 0 @ rows/l1 @ op l1: what fits*
 gradients of parts do not add up @ autograd/tape.cpp @ accumulate(leaf.grad, addend) @ leaf.grad = addend @ autograd/tape @ every split*
 a write in place loses its operand's gradient @ ops/methods.cpp @ if (y.requires_grad()) @ if (false) @ ops/methods @ *in place*
 two threads add to a leaf at once @ autograd/record.cpp @ while (busy_.test_and_set(std::memory_order_acquire)) std::this_thread::yield(); @ busy_.test_and_set(); @ autograd/record autograd/tape @ backwards of several*

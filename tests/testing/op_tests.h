@@ -33,6 +33,7 @@ inline void expect_none(const Findings& findings, const char* file = "", int lin
                 row)                                                                           \
   MINIM_OP_TEST(name, "no gradient is lost to a write in place", check_in_place, row)          \
   MINIM_OP_TEST(name, "threads do not change a bit", check_threads, row)                       \
+  MINIM_OP_TEST(name, "what fits the dtype is right at every exponent", check_range, row)      \
   MINIM_OP_TEST(name, "the row says what it must", check_description, row)
 #define MINIM_OP_TEST(name, what, check, row)                              \
   TEST_CASE("op " #name ": " what) {                                       \
