@@ -60,6 +60,7 @@ struct Autograd {
   /// The loss scale that the values carry, a gradient's or what was computed from one: 1 is none,
   /// NaN that scaled and other values were mixed.
   double carries = 1;
+  uint64_t since = 0;     ///< leaves only: the backward() that `grad` began in; 0: set by hand
   std::string cast_by;    ///< leaves only: what converted a parameter to its dtype, for messages
   Hooks<GradHook> hooks;  ///< leaves only; other tensors' are the node's
   /// The op whose backward kernel made the values, or those they were computed from.
@@ -182,6 +183,9 @@ void check_carried(const Tensor& x, const Tensor& values, const char* what);
 
 /// The loss scale of the backward() that runs on this thread; 1 outside and without one.
 double live_loss_scale();
+
+/// The number of the backward() that runs on this thread, from 1; 0 outside.
+uint64_t live_backward();
 
 /// Everything `root` was made from, newest first.
 std::vector<Node*> reachable(Node* root);

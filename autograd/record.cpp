@@ -249,6 +249,7 @@ void Tensor::set_grad(const Tensor& grad) const {
   Tensor before = grad;  // freed after the lock
   Autograd& a = autograd_of(*this);
   const LeafLock lock(a);
+  if (!a.grad.defined() || !grad.defined()) a.since = 0;
   std::swap(a.grad, before);
 }
 

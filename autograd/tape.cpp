@@ -15,6 +15,8 @@ namespace {
 std::atomic<uint64_t> threads_that_visit{0};
 thread_local uint64_t next_visit = ++threads_that_visit << 40;
 thread_local double live_scale = 1;
+std::atomic<uint64_t> passes{0};
+thread_local uint64_t live_pass = 0;
 
 [[noreturn]] void fail_changed(const Arg& arg, const Saved& saved, const Node& node,
                                const char* role, size_t k) {
@@ -59,6 +61,7 @@ void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale, const O
     fail("gradients with loss scale ", scale, " would be added to gradients with loss scale ",
          carried_scale(leaf.grad),
          "; unscale and zero_grad before the next backward, or keep one scale while accumulating");
+  if (!leaf.grad.defined()) leaf.since = live_pass;
   bool own = addend.is_contiguous() && addend.shared().use_count() == 1 &&
              addend.impl()->storage.use_count() == 1;
   if (!leaf.grad.defined() && (!own || is_half(addend.dtype()))) {
@@ -112,12 +115,14 @@ class Pass {
       : visit_(++next_visit), retain_(retain), root_(std::move(root)) {}
   ~Pass() {
     live_scale = outer_scale_;
+    live_pass = outer_pass_;
     for (Node* node : nodes_) {
       drop_gradients(*node);
       node->walker.store(0, std::memory_order_release);
     }
   }
   void run(Autograd& root, const Tensor& gradient) {
+    live_pass = ++passes;
     claim(root_.get());
     scales_ = trace_scales(nodes_);
     live_scale = scales_.most;
@@ -331,6 +336,7 @@ class Pass {
   Scales scales_;
   double scale_ = 1;  ///< that gradients for leaves carry, of the node whose turn it is
   double outer_scale_ = live_scale;
+  uint64_t outer_pass_ = live_pass;
   pool::Vector<Node*> nodes_, todo_;  ///< all, and a heap of those whose turn is to come
   std::vector<std::shared_ptr<Node>> replayed_;
   std::vector<Hooked> hooked_;  ///< leaves with hooks, and their sums
@@ -348,6 +354,7 @@ std::vector<Node*> reachable(Node* root) {
 }
 
 double live_loss_scale() { return live_scale; }
+uint64_t live_backward() { return live_pass; }
 
 HookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> f) const {
   if (!requires_grad())

@@ -40,6 +40,9 @@ weight decay grows weights @ optim/step.cpp @ 1 - lr * decay @ 1 + lr * decay @ 
 Adam's eps is corrected too @ optim/update.h @ math::sqrt(top) / c.root2 + c.eps @ (math::sqrt(top) + c.eps) / c.root2 @ optim/step @ *Adam*
 SGD's nesterov is plain momentum @ optim/update.h @ c.nesterov ? g + c.momentum * m : m @ m @ optim/step @ *SGD*,*nesterov*
 stochastic rounding has 15 bits @ optim/step.cpp @ 16 * (e % 2) & 0xffffu @ 16 * (e % 2) & 0x7fffu @ optim/step @ *round*
+a master takes all when one value is written @ optim/step.cpp @ if (written[j] != rounded[j]) master[j] = values[j] @ master[j] = values[j] @ optim/step @ *master*
+a master keeps what was written over @ optim/step.cpp @ if (written[j] != rounded[j]) master[j] = values[j] @ if (written[j] == rounded[j]) master[j] = values[j] @ optim/step @ *master*
+set_lr flattens the groups' rates @ optim/optimizer.cpp @ *own * (rate() / options_.lr) @ rate() @ optim/optimizer @ *rates
 clipping forgets its 1e-6 @ optim/clip.cpp @ max_norm / (norm + 1e-6) @ max_norm / norm @ optim/clip @ *clip*
 clipping scales up @ optim/clip.cpp @ std::min(1.0, max_norm / (norm + 1e-6)) @ max_norm / (norm + 1e-6) @ optim/clip @ *clip*
 attention's mask is turned round @ ops/attention.h @ x[j] = mask[j * mask_step_] ? @ x[j] = !mask[j * mask_step_] ? @ ops/scaled_dot_product_attention ops/attention_fused @ *attention*

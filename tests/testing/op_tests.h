@@ -21,7 +21,7 @@ inline void expect_none(const Findings& findings, const char* file = "", int lin
 
 }  // namespace minim::test
 
-/// Nine test cases, "op NAME: ...". A macro, since doctest takes a case's name only as a literal.
+/// Ten test cases, "op NAME: ...". A macro, since doctest takes a case's name only as a literal.
 #define MINIM_OP_TESTS(name, row)                                                              \
   MINIM_OP_TEST(name, "gradient matches finite differences (f64)", check_gradients, row)       \
   MINIM_OP_TEST(name, "every dtype is the f64 result rounded once", check_dtypes, row)         \
