@@ -1,7 +1,23 @@
 #!/usr/bin/env python3
-"""PyTorch's own samples of its ops (OpInfo), run through minim, forward and backward."""
+"""PyTorch's own samples of its ops (OpInfo), run through minim: results and gradients against PyTorch in f64.
+
+    cmake --build --preset release --target minim_judge
+    python3 tools/compare_ops.py                               # all, some minutes
+    python3 tools/compare_ops.py softmax var --reference       # two, with the longer list of samples
+    python3 tools/compare_ops.py --markdown docs/parity.md     # and write the tables
+
+Needs torch 2.15 with what its OpInfos need (numpy, expecttest); no GPU. Each sample is run in f64, f32, f16,
+bf16, i64, i32, u8 and bool, where PyTorch has it, and in five layouts: dense, transposed, stepped (every other
+element of a longer buffer, NaN between), expanded along the first and the last axis (f32 and bf16). Exit
+status 1 where a difference has no reason in tools/judge/differences.py.
+
+tools/judge/: entries.py, layers.py and shapes.py say which calls of minim a function of PyTorch is; samples.py
+evaluates PyTorch; calls.py writes the calls down and runs minim_judge (main.cpp); verdicts.py compares;
+differences.py gives reasons; report.py counts.
+"""
 import argparse
 import collections
+import logging
 import pathlib
 import sys
 import tempfile
@@ -9,35 +25,25 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
+logging.disable(logging.WARNING)  # of torch, that there is no CUDA
 
 import torch  # noqa: E402
 
-from judge import calls, differences, samples, verdicts  # noqa: E402
+from judge import calls, differences, report, samples, verdicts  # noqa: E402
 from judge.entries import ENTRIES  # noqa: E402
 
 DTYPES = {name: dtype for dtype, name in calls.NAMES.items()}
-FLOATING = ["f64", "f32", "f16", "bf16"]
-CLASSES = ["documented", "missing", "torch wrong", "ours wrong"]
-
-
-class Entry:
-    """What was found for one OpInfo."""
-
-    def __init__(self, name):
-        self.name, self.samples, self.agreed, self.torch_off = name, 0, 0, 0
-        self.counts = collections.Counter()
-        self.found = collections.defaultdict(list)  # (class, reason) -> details
-        self.rows = collections.Counter()
-
-    def add(self, label, verdicts_of_sample):
-        """A sample is one set of values in one dtype and layout."""
-        self.samples += 1
-        if not verdicts_of_sample:
-            self.agreed += 1
-        for kind in {k for k, _, _ in verdicts_of_sample}:
-            self.counts[kind] += 1
-        for kind, why, detail in verdicts_of_sample:
-            self.found[kind, why].append(f"{label}: {detail}")
+INTRODUCTION = """Made by `tools/test --torch`, or `python3 tools/compare_ops.py --markdown docs/parity.md`, with PyTorch {version}:
+the samples of {entries} of its {all} OpInfos, those that are calls of minim's rows, alone or a few in a row. A sample is a set
+of operands in one dtype (f64, f32, f16, bf16, i64, i32, u8, bool) and one layout (dense, transposed, stepped, expanded). Results
+and the gradients of all floating operands are compared with PyTorch's f64 from the same operands: dtype, shape,
+every element, NaN and infinities. *agreed*: minim's error is at most PyTorch's own in that dtype, or one rounding after
+c * 2^-24 * (|y| + 4 n), whichever is larger; c is the row's, one more for gradients, 2^-53 and c + 8 in f64; n is the largest
+change of the element, per 2^-24, in {trials} moves of all operands by relative 2^-24 of random signs; for a gradient |y| counts
+with the incoming one. Gradients in 16 bits, for which both read rounded results, are allowed the largest of PyTorch's errors in
+the tensor. Several rounded steps in 16 bits count with the dtype's epsilon. *documented*: another result, on purpose.
+*missing*: an attribute that minim has not. *torch wrong*: PyTorch's f64 is not right. *ours wrong*: none may be.
+*torch off*: of the agreed samples those in which PyTorch's own result in that dtype is further from its f64 than 16 times the bound."""
 
 
 def recorded(name, case):
@@ -58,7 +64,7 @@ def cases_of(name, dtype, options):
 
 
 def run_entry(name, options):
-    entry, requests, tensors, pending = Entry(name), [], {}, []
+    entry, requests, tensors, pending = report.Entry(name), [], {}, []
     for dtype in [DTYPES[d] for d in options.dtypes]:
         if dtype not in samples.OPS[name].dtypes:
             continue
@@ -78,16 +84,15 @@ def run_entry(name, options):
                 continue  # PyTorch has no kernel for that dtype
             exact = case.wide()
             noise = case.noise(exact)
-            narrow = case.narrow() if dtype == torch.float64 else None
-            for outcome in (theirs, exact, noise, narrow):
-                if outcome:
-                    outcome.results = outcome.results[:len(out)]
+            narrow = case.narrow() if dtype == torch.float64 else []
+            for outcome in (theirs, exact, noise, *narrow):
+                outcome.results = outcome.results[:len(out)]
             key = f"{len(pending)}"
             for k, t in enumerate(case.tensors):
                 tensors[f"{key}/x{k}"] = t
             for k, c in enumerate(case.cotangents):
                 tensors[f"{key}/c{k}"] = c
-            entry.rows.update(op for op, *_ in m.steps)
+            entry.ops.update(op for op, *_ in m.steps)
             ids = []
             for layout in layouts:
                 index = {id(v): k for k, v in enumerate(m.operands)}
@@ -122,32 +127,34 @@ def judge_all(entry, requests, tensors, pending, options):
                               for p in found])
 
 
-def show(entry, options):
-    print(f"{entry.name:44} {entry.samples:6} {entry.agreed:6} " +
-          " ".join(f"{entry.counts[c]:6}" for c in CLASSES) + f" {entry.torch_off:6}", flush=True)
-    for (kind, why), details in sorted(entry.found.items()):
-        if options.verbose or kind == "ours wrong":
-            for d in details[:options.details]:
-                print(f"    {kind}, {why} ({len(details)}): {d[:400]}")
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="OpInfos; all that minim has by default")
-    parser.add_argument("--program", default=ROOT / "build/release/minim_judge")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="OPINFO", help="OpInfos by name; all that are calls of minim by default")
+    parser.add_argument("--program", default=ROOT / "build/release/minim_judge", help="default: %(default)s")
     parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=list(DTYPES))
-    parser.add_argument("--reference", action="store_true", help="also the longer list, reference_inputs")
-    parser.add_argument("--verbose", action="store_true")
-    parser.add_argument("--details", type=int, default=2)
+    parser.add_argument("--reference", action="store_true", help="the longer list of samples, with extremal values")
+    parser.add_argument("--markdown", metavar="FILE", help="write the section of docs/parity.md")
+    parser.add_argument("--verbose", action="store_true", help="show every kind of difference, not only ours wrong")
+    parser.add_argument("--details", type=int, default=2, help="how many of each kind (default: %(default)s)")
     options = parser.parse_args()
+    unknown = [n for n in options.names if n not in ENTRIES]
+    if unknown:
+        parser.error(f"no such entry: {', '.join(unknown)}; they are {', '.join(sorted(ENTRIES))}")
+    if not pathlib.Path(options.program).exists():
+        parser.error(f"{options.program} is not there: cmake --build --preset release --target minim_judge")
     torch.set_num_threads(1)
-    start = time.time()
-    entries = []
+    start, entries = time.time(), []
+    report.heading()
     for name in options.names or sorted(ENTRIES):
         entries.append(run_entry(name, options))
-        show(entries[-1], options)
-    print(f"{len(entries)} entries, {sum(e.samples for e in entries)} samples, {time.time() - start:.0f} s")
-    return any(e.counts["ours wrong"] for e in entries)
+        report.line(entries[-1], options)
+    wrong = sum(e.counts["ours wrong"] for e in entries)
+    print(f"{len(entries)} OpInfos, {sum(e.samples for e in entries)} samples, {wrong} of them ours wrong; "
+          f"{time.time() - start:.0f} s, PyTorch {torch.__version__}")
+    if options.markdown:
+        report.write(options.markdown, report.section(entries, INTRODUCTION.format(
+            version=torch.__version__.split("+")[0], entries=len(entries), all=len(samples.OPS), trials=samples.TRIALS)))
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":

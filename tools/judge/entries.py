@@ -100,13 +100,21 @@ def dropout(m, x, p=0.5, training=True, inplace=False):
     return m.dropout(x, p=0)
 
 
+def one_dtype(*xs):
+    """Several steps would promote one after the other."""
+    if len({x.dtype for x in xs}) > 1:
+        raise Outside("operands of several dtypes")
+
+
 @entry("addcmul")
 def addcmul(m, x, a, b, *, value=1):
+    one_dtype(x, a, b)
     return m.add(x, m.mul(m.mul(a, b), value))
 
 
 @entry("addcdiv")
 def addcdiv(m, x, a, b, *, value=1):
+    one_dtype(x, a, b)
     return m.add(x, m.mul(m.div(a, b), value))
 
 

@@ -14,6 +14,7 @@ SIXTEEN_BITS = (torch.float16, torch.bfloat16)
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ERRORS = {name: float(c) for name, c in re.findall(r"^OP\((\w+), *\w+, *\w+, *\w+, *(\d+),",
                                                   (ROOT / "ops/ops.def").read_text(), re.M)}
+POINTWISE = set(list(ERRORS)[:list(ERRORS).index("eq")])
 READS_RESULT = {name for name, reads in re.findall(r"^\| `(\w+)` (?:\|[^|]*){4}\|([^|]*)\|", (ROOT / "docs/ops.md").read_text(),
                                                   re.M) if "the result" in reads}
 ERRORS |= {"einsum": 18, "batch_norm_update": ERRORS["batch_norm"]}
@@ -21,7 +22,7 @@ ERRORS |= {"einsum": 18, "batch_norm_update": ERRORS["batch_norm"]}
 
 @dataclasses.dataclass
 class Problem:
-    kind: str     # refused, results, dtype, shape, value, gradient
+    kind: str     # refused, results, dtype, shape, value, gradient, zero (of an incoming gradient of 0)
     what: str     # y0, g1
     detail: str
     got: object = None   # of one element
@@ -46,18 +47,18 @@ def errors_of(own, exact, kind, through, narrow):
     """What PyTorch's error allows. Gradients in 16 bits are made of rounded results, here and there, and a
     rounding is luck: the largest of the tensor counts. So it does in f64, which is estimated from f32."""
     if through == torch.float64:
-        if narrow is None or not exact.numel():
+        errors = [(n.to(torch.float64) - exact).abs() * (8 * 2.0 ** -29) for n in narrow if n is not None]
+        if not errors or not exact.numel():
             return torch.zeros_like(exact)
-        error = (narrow.to(torch.float64) - exact).abs() * (8 * 2.0 ** -29)
-        return torch.nan_to_num(error, 0, 0, 0).max().expand_as(exact)
+        return torch.nan_to_num(torch.stack(errors), 0, 0, 0).max().expand_as(exact)
     error = torch.nan_to_num((own - exact).abs(), 0, 0, 0)
     if through in SIXTEEN_BITS and kind == "gradient" and exact.numel():
-        error = (error.max() * (1 + torch.finfo(through).eps)).expand_as(exact)
+        error = error.max() + half_ulp(through, own.abs().nan_to_num(0, 0, 0))
     return error
 
 
-def compare(what, got, theirs, exact, noise, through, narrow):
-    """Problems of one tensor, at most one of its values; and whether PyTorch's own is far from its f64."""
+def compare(what, got, theirs, exact, noise, through, narrow, unsent):
+    """Problems of one tensor, the first of each kind; `unsent` is where the incoming gradient is 0. And whether PyTorch's own is far from its f64."""
     kind = "value" if what[0] == "y" else "gradient"
     found = []
     if kind == "value" and got.dtype != theirs.dtype:
@@ -74,6 +75,9 @@ def compare(what, got, theirs, exact, noise, through, narrow):
     near = bound(got.dtype, exact, noise)
     allowed = torch.maximum(errors_of(own, exact, kind, through, narrow), near)
     same = agrees(wide, exact, got.dtype, allowed)
+    if unsent is not None:  # 0 times a slope that is inf or NaN
+        found += first_bad("zero", what, ~same & unsent & (wide == 0), got, exact, theirs)
+        same |= unsent & (wide == 0)
     found += first_bad(kind, what, ~same, got, exact, theirs)
     right = agrees(own, exact, theirs.dtype, 16 * bound(theirs.dtype, exact, noise))
     return found, bool((~right).any()) and bool(same.all())
@@ -96,12 +100,18 @@ def first_bad(kind, what, bad, got, exact, theirs):
                     g, e, t, got.dtype, theirs.dtype)]
 
 
-def incoming(cotangents, shape):
-    """The cotangent of an element, or the largest one where it is not known which."""
+def unsent(cotangents, gradient):
+    """Where the incoming gradient is 0, where that is known."""
+    same = [c == 0 for c in cotangents if c.shape == gradient.shape and c.is_floating_point()]
+    return same[0] if len(same) == len(cotangents) == 1 else None
+
+
+def incoming(cotangents, shape, steps):
+    """The cotangent of an element, or the largest row of them where it is not known which."""
     cotangents = [c.abs().to(torch.float64) for c in cotangents if c.is_floating_point() and c.numel()]
-    if len(cotangents) == 1 and cotangents[0].shape == shape:
+    if len(cotangents) == 1 and cotangents[0].shape == shape and {op for op, *_ in steps} <= POINTWISE:
         return cotangents[0]
-    return max([c.max() for c in cotangents], default=torch.tensor(0.0, dtype=torch.float64))
+    return max([(c.sum(-1) if c.ndim else c).max() for c in cotangents], default=torch.tensor(0.0, dtype=torch.float64))
 
 
 def error_constant(steps):
@@ -119,8 +129,7 @@ def judge(case, steps, ours, theirs, exact, noise, narrow):
     found, torch_off = [], 0
     for letter, gradients in (("y", False), ("g", True)):
         part = "gradients" if gradients else "results"
-        narrowed = getattr(narrow, part) if narrow else [None] * 99
-        for k, (t, x, n, w) in enumerate(zip(*(getattr(o, part) for o in (theirs, exact, noise)), narrowed)):
+        for k, (t, x, n) in enumerate(zip(*(getattr(o, part) for o in (theirs, exact, noise)))):
             what = f"{letter}{k}"
             got = ours.get(what)
             if t is None or x is None:
@@ -136,11 +145,12 @@ def judge(case, steps, ours, theirs, exact, noise, narrow):
             if n is not None:
                 size = x.abs().nan_to_num(0, 0, 0)
                 if gradients:  # a slope counts as 1 at least
-                    size = size + incoming(case.cotangents, x.shape)
+                    size = size + incoming(case.cotangents, x.shape, steps)
                 allowed = factor * (FACTOR * n * (unit / STEP) + unit * size)
             if gradients and case.dtype in SIXTEEN_BITS and READS_RESULT & {op for op, *_ in steps}:
                 allowed = allowed + 2 * half_ulp(case.dtype, x.abs())  # of the rounded result
-            problems, off = compare(what, got, t, x, allowed, case.dtype, w)
+            problems, off = compare(what, got, t, x, allowed, case.dtype,
+                                    [getattr(o, part)[k] for o in narrow], unsent(case.cotangents, t) if gradients else None)
             found += problems
             torch_off += off
     return found, torch_off
