@@ -78,7 +78,7 @@ the order of a sum depends on the threads @ core/reduce.cpp @ lanes[r % kLanes];
 the reference optimizer does not clip @ optim/step.cpp @ for (A& x : g) x *= A(factors.clip); @ ; @ optim/step @ the reference optimizer*
 gradients of parts do not add up @ autograd/tape.cpp @ accumulate(leaf.grad, addend) @ leaf.grad = addend @ autograd/tape @ every split*
 a write in place loses its operand's gradient @ ops/methods.cpp @ if (y.requires_grad()) @ if (false) @ ops/methods @ *in place*
-two threads add to a leaf at once @ autograd/record.cpp @ while (busy_.test_and_set(std::memory_order_acquire)) std::this_thread::yield(); @ busy_.test_and_set(); @ autograd/record autograd/tape @ backwards of several*
+two threads add to a leaf at once @ autograd/record.cpp @ while (busy_.test_and_set(std::memory_order_acquire)) std::this_thread::yield(); @ busy_.test_and_set(); @ autograd/record @ one thread at a time*
 two backwards go through one graph @ autograd/tape.cpp @ if (by = 0; n.walker.compare_exchange_strong(by, visit_, std::memory_order_acquire)) @ if (n.walker.exchange(visit_) != visit_) @ autograd/tape @ a hook may not go*
 a recomputed function's hook runs twice @ autograd/record.cpp @ if (!replay || @ if (true || @ autograd/record @ *checkpointed*
 scaled and other gradients are added @ autograd/loss_scale.cpp @ if (carried != scale) fail_meeting @ if (false) fail_meeting @ autograd/loss_scale @ a sum of a scaled*
