@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <barrier>
+#include <chrono>
+#include <optional>
 #include <thread>
 
 #include "minim/autograd/checkpoint.h"
@@ -50,6 +52,21 @@ TEST_CASE("backwards of several threads into one leaf lose no addend") {
     wrong += hooked.grad().to_vector() != Values(size_t(n), 2 * kThreads * kTimes);
   }
   CHECK(wrong == 0);
+}
+
+TEST_CASE("one thread at a time adds to a leaf's gradient") {
+  const Tensor w = leaf({3}, 1), loss = sum(w * 3.0);
+  std::atomic<bool> added{false};
+  std::optional<LeafLock> mine(std::in_place, *w.impl()->autograd);
+  std::thread other([&] {
+    loss.backward();
+    added = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  CHECK(!added);
+  mine.reset();
+  other.join();
+  CHECK(w.grad().to_vector() == Values(3, 3));
 }
 
 TEST_CASE("a gradient that is read while another thread adds to it is a whole sum") {

@@ -93,7 +93,7 @@ silu's slope forgets its tail @ ops/silu.h @ math::select(x < A(0), tail, A(1) -
 a mean is inf where its sum is @ ops/pair_loss_struct.h @ by > 1 && !std::isfinite(total) @ by < 0 @ rows/l1 @ op l1: what fits*
 gradients of parts do not add up @ autograd/tape.cpp @ accumulate(leaf.grad, addend) @ leaf.grad = addend @ autograd/tape @ every split*
 a write in place loses its operand's gradient @ ops/methods.cpp @ if (y.requires_grad()) @ if (false) @ ops/methods @ *in place*
-two threads add to a leaf at once @ autograd/record.cpp @ while (busy_.test_and_set(std::memory_order_acquire)) std::this_thread::yield(); @ busy_.test_and_set(); @ autograd/record autograd/tape @ backwards of several*
+two threads add to a leaf at once @ autograd/record.cpp @ while (busy_.test_and_set(std::memory_order_acquire)) std::this_thread::yield(); @ busy_.test_and_set(); @ autograd/record @ one thread at a time*
 two backwards go through one graph @ autograd/tape.cpp @ if (by = 0; n.walker.compare_exchange_strong(by, visit_, std::memory_order_acquire)) @ if (n.walker.exchange(visit_) != visit_) @ autograd/tape @ a hook may not go*
 a recomputed function's hook runs twice @ autograd/record.cpp @ if (!replay || @ if (true || @ autograd/record @ *checkpointed*
 scaled and other gradients are added @ autograd/loss_scale.cpp @ if (carried != scale) fail_meeting @ if (false) fail_meeting @ autograd/loss_scale @ a sum of a scaled*

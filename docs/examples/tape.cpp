@@ -95,7 +95,7 @@ void second_derivative() {
   expect_error("there is no second", "second derivative", [&] { sum(g * g).backward(); });
 }
 
-void threads() {
+void several_threads() {
   Tensor w = ones({3}).set_requires_grad();
   double drawn[2];
   auto work = [&](size_t k) {
@@ -123,5 +123,5 @@ int main() {
   recompute();
   anomaly();
   second_derivative();
-  threads();
+  several_threads();
 }

@@ -1,5 +1,6 @@
 // What no row may lose without a word: gradients through writes in place, and values that changed
 // between forward and backward.
+#include <algorithm>
 #include <functional>
 
 #include "minim/testing/op_trial.h"
@@ -73,10 +74,14 @@ void check_writes(const std::string& where, const Tensor& y, const std::string& 
   }
 }
 
-/// Writes x's own values into it, as a change in place.
+/// Writes x's own values into it, of an expanded tensor each once, as a change in place.
 void touch(const Tensor& x) {
   NoGrad no_recording;
-  Tensor(x).copy_(x.clone());
+  Shape shape = x.shape();
+  for (int i = 0; i < x.rank(); ++i)
+    if (x.strides()[i] == 0) shape[i] = std::min<Index>(shape[i], 1);
+  Tensor once = as_strided(x, shape, x.strides(), x.impl()->offset);
+  once.copy_(once.clone());
 }
 
 /// Backward after a change of one operand or result: an error if it is saved, else the same bits.
