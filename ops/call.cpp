@@ -66,11 +66,11 @@ std::span<const Typed> typed(const OpRow& row, std::span<const Tensor> xs, std::
   return room.first(n);
 }
 
-/// Rounds a floating operand to 16 bits, as a recorded op. A leaf's copy is made once per autocast
-/// region.
-Tensor lowered(const Tensor& x, DType to, const amp::Autocast& region) {
+/// A floating operand in another dtype, by a recorded op. A leaf's 16-bit copy is made once per
+/// autocast region.
+Tensor converted(const Tensor& x, DType to, const amp::Autocast& region) {
   if (!is_floating(x.dtype()) || x.dtype() == to || x.dtype() == DType::f64) return x;
-  bool leaf = x.requires_grad() && !x.impl()->autograd->node && x.dtype() == DType::f32;
+  bool leaf = x.requires_grad() && !x.impl()->autograd->node && x.dtype() == DType::f32;  // to 16
   if (!leaf) return x.to(to);
   if (Tensor known = region.find(x, to); known.defined()) return known;
   MemoryScope kind(MemoryKind::casts);
@@ -91,7 +91,9 @@ void check_same_dtype(const OpRow& row, std::span<const Tensor> xs) {
       fail("[", row.name, "] operands differ in dtype: ", row.operands[first_k].name, " is ",
            name_of(first->dtype()), first->shape(), " (", origin(*first), "), ",
            row.operands[k].name, " is ", name_of(xs[k].dtype()), xs[k].shape(), " (", origin(xs[k]),
-           "); convert one with .to(), or run inside Autocast");
+           "); convert one with .to()",
+           amp::Autocast::current() ? ", as the region leaves f64, and rows that keep, as they are"
+                                    : ", or run inside Autocast");
     }
   }
 }
@@ -159,11 +161,11 @@ void call(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs,
   Typed room[kMaxOperands];
   amp::Choice choice = amp::choose_dtype(row, region, typed(row, xs, room));
   std::vector<Tensor> cast;
-  if (choice.lower) {
+  if (choice.convert) {
     cast.assign(xs.begin(), xs.end());
     for (size_t k = 0; k < xs.size(); ++k)
       if (xs[k].defined() && row.operands[k].accepts == Accepts::floating)
-        cast[k] = lowered(xs[k], choice.dtype, *region);
+        cast[k] = converted(xs[k], choice.dtype, *region);
     xs = cast;
   }
   if (row.same_dtype) check_same_dtype(row, xs);
