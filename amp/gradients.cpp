@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <unordered_set>
 
 #include "minim/autograd/node.h"
 #include "minim/core/math.h"
@@ -64,6 +65,14 @@ std::vector<Chunk> chunks_of(std::span<const Tensor> tensors) {
   return chunks;
 }
 
+std::vector<Tensor> each_once(std::span<const Tensor> params) {
+  std::vector<Tensor> once;
+  std::unordered_set<const TensorImpl*> seen;
+  for (const Tensor& p : params)
+    if (seen.insert(p.shared().get()).second) once.push_back(p);
+  return once;
+}
+
 std::vector<Tensor> dense_gradients(std::span<const Tensor> params) {
   MemoryScope kind(MemoryKind::gradients);
   std::vector<Tensor> gradients;
@@ -91,11 +100,15 @@ FirstBad first_nonfinite(std::span<const Tensor> gradients, Factors f) {
 }
 
 FirstBad multiply(std::span<const Tensor> gradients, double factor) {
-  FirstBad bad = survey(gradients, [&]<class A>(A* g, Index n) {
+  std::vector<Tensor> once(gradients.begin(), gradients.end());
+  std::unordered_set<const void*> seen;
+  for (Tensor& g : once)
+    if (g.defined() && !seen.insert(g.data()).second) g = {};
+  FirstBad bad = survey(once, [&]<class A>(A* g, Index n) {
     per_isa<A, Multiply<A>>(g, n, A(factor));
     return kind_of<A>(g, n, A(1), A(1));
   });
-  for (const Tensor& g : gradients)
+  for (const Tensor& g : once)
     if (g.defined()) g.bump_version();
   return bad;
 }
