@@ -42,6 +42,7 @@ struct Autograd {
   int output = 0;              ///< which of the node's outputs
   Tensor grad;                 ///< leaves only: the sum so far
   double scale = 1;            ///< leaves only: the loss scale that `grad` still carries; 1 is none
+  uint64_t since = 0;          ///< leaves only: the backward() that `grad` began in; 0: set by hand
   std::string cast_by;    ///< leaves only: what converted a parameter to its dtype, for messages
   Hooks<GradHook> hooks;  ///< leaves only; other tensors' are the node's
   /// The op whose backward kernel made the values, or those they were computed from.
@@ -142,6 +143,9 @@ void carry_gradient_mark(std::span<const Tensor> operands, std::span<const Tenso
 
 /// The loss scale of the backward() that runs on this thread; 1 outside and without one.
 double live_loss_scale();
+
+/// The number of the backward() that runs on this thread, from 1; 0 outside.
+uint64_t live_backward();
 
 /// Everything `root` was made from, newest first.
 std::vector<Node*> reachable(Node* root);

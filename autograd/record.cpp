@@ -197,6 +197,7 @@ void Tensor::set_grad(const Tensor& grad) const {
     fail("a gradient of shape ", grad.shape(), " does not fit ", origin(*this), " of shape ",
          shape());
   Autograd& a = autograd_of(*this);
+  if (!a.grad.defined() || !grad.defined()) a.since = 0;
   a.grad = grad;
   a.scale = 1;
 }

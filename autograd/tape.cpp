@@ -12,6 +12,8 @@ namespace {
 std::atomic<uint64_t> threads_that_visit{0};
 thread_local uint64_t next_visit = ++threads_that_visit << 40;
 thread_local double live_scale = 1;
+std::atomic<uint64_t> passes{0};
+thread_local uint64_t live_pass = 0;
 
 [[noreturn]] void fail_changed(const Arg& arg, const Saved& saved, const Node& node,
                                const char* role, size_t k) {
@@ -56,6 +58,7 @@ void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale, const O
          leaf.scale,
          "; unscale and zero_grad before the next backward, or keep one scale while accumulating");
   leaf.scale = scale;
+  if (!leaf.grad.defined()) leaf.since = live_pass;
   bool own = addend.is_contiguous() && addend.shared().use_count() == 1 &&
              addend.impl()->storage.use_count() == 1;
   if (!leaf.grad.defined() && (!own || is_half(addend.dtype()))) {
@@ -117,6 +120,7 @@ void apply(const Hooks<GradHook>& hooks, Tensor& gradient, const OpRow& made_by)
 class Pass {
  public:
   Pass(Node* root, bool retain) : visit_(++next_visit), retain_(retain) {
+    live_pass = ++passes;
     collect(root, visit_, nodes_);
     live_scale = scale_ = loss_scale(nodes_);
     parts::find(nodes_);
@@ -125,6 +129,7 @@ class Pass {
   }
   ~Pass() {
     live_scale = outer_scale_;
+    live_pass = outer_pass_;
     for (Node* node : nodes_) drop_gradients(*node);
   }
   void run(Autograd& root, const Tensor& gradient) {
@@ -314,6 +319,7 @@ class Pass {
   uint64_t visit_;
   bool retain_;
   double scale_ = 1, outer_scale_ = live_scale;
+  uint64_t outer_pass_ = live_pass;
   pool::Vector<Node*> nodes_, todo_;  ///< all, and a heap of those whose turn is to come
   std::vector<std::shared_ptr<Node>> replayed_;
   std::vector<Hooked> hooked_;  ///< leaves with hooks, and their sums
@@ -329,6 +335,7 @@ std::vector<Node*> reachable(Node* root) {
 }
 
 double live_loss_scale() { return live_scale; }
+uint64_t live_backward() { return live_pass; }
 
 HookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> f) const {
   if (!requires_grad())

@@ -51,7 +51,8 @@ const Writer kWriters[] = {
 
 }  // namespace
 
-TEST_CASE("a 16-bit parameter's master takes what is written, in every rule and way of writing") {
+TEST_CASE(
+    "L9: a 16-bit parameter's master takes what is written, in every rule and way of writing") {
   for (const optim::Rule* rule : {&optim::kSGD, &optim::kAdam, &optim::kAdamW, &optim::kMuon})
     for (DType d : {DType::f16, DType::bf16})
       for (bool fused : {true, false})
