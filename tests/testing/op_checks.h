@@ -23,9 +23,9 @@ Findings check_gradients(const OpRow& row);
 /// outputs, as far as backward reads them.
 Findings check_dtypes(const OpRow& row);
 
-/// Under f16 and bf16, policies torch and lean and every cast as an override: the dtype that the row promises, and the bits of
-/// manual casts, forward and backward; gradients of leaves are f32; f64 is left alone; banned rows
-/// refuse, naming what to use.
+/// Under f16 and bf16, policies torch and lean and every cast as an override: the dtype that the
+/// row promises, and the bits of manual casts, forward and backward; gradients of leaves are f32;
+/// f64 is left alone; banned rows refuse, naming what to use.
 Findings check_autocast(const OpRow& row);
 
 /// Transposed, stepped and expanded operands and cotangents give the bits of their dense copies,
