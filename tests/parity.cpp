@@ -74,6 +74,19 @@ makes of the gradient is added. A slope dy/dx that is not 0 counts as 1 at least
 operands and of a gradient in the incoming one, so that gradients in the far tails of tanh and gelu,
 which are differences of numbers near 1 here as in PyTorch, are held to an absolute error. minim's f64 is
 held to PyTorch's in the same way, with c + 8 and 2^-53; the GPT's tensors to a fixed number of epsilons.
+
+Sums of products do not err more as they get longer: k is cut into blocks of 256, each one chain of
+multiply-adds; runs of 16 of their sums are added, runs of 16 of those, and so on (`core/gemm.h`). Of
+numbers in [0, 1) the largest error of an element, over its value and in units of 2^-24, was
+
+| k | 256 | 512 | 4096 | 65536 | 2^20 |
+|---|---|---|---|---|---|
+| minim | 13 | 7.8 | 4.0 | 2.8 | 3.1 |
+| PyTorch (blocks of 384, in one chain) | 14 | 11 | 6.7 | 6.1 | 18 |
+| one chain | 13 | 20 | 54 | 202 | 3481 |
+
+Attention over 4096 keys errs by 6.4 (PyTorch 6.0). `tests/test_gemm_sums.cpp` holds such bounds for
+f32, f64, f16 and bf16, for gradients, attention and convolution.
 )";
 
 constexpr const char* kModel = R"(
