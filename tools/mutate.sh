@@ -61,6 +61,12 @@ var is of the population @ ops/var.h @ double(n) - attrs.correction @ double(n) 
 warmup starts at 0 @ optim/schedule.h @ lr * double(applied + 1) / double(warmup + 1) @ lr * double(applied) / double(warmup) @ tests/test_schedule @ *
 average without warmup @ optim/ema.cpp @ std::min(decay_, (1 + n) / (10 + n)) @ decay_ @ optim/ema @ *average*,*Ema*,*EMA*
 an empty batch of rows is no matrix @ ops/matrix.h @ if (!empty && x.strides[d] @ if (x.strides[d] @ ops/matmul @ a product without rows*
+runs of blocks of k go on in one chain @ core/cpu/product.h @ to.add = k % kDeep > 0; @ to.add = k > 0; @ core/cpu/gemm @ gemm: a product has*
+runs of runs are one run @ core/cpu/product.h @ const bool first = run % kProductFan == 0; @ const bool first = run == 0; @ core/cpu/gemm @ gemm: a product has*
+runs of keys go on in one @ ops/attention_fused.cpp @ from % kKeyRun > 0}); @ from > 0}); @ ops/attention_fused @ gemm: errors of attention*
+a run of queries keeps the last one's sums @ ops/attention_fused.cpp @ b.first % kQueryRun == 0 ? 0 : @ b.first == 0 ? 0 : @ ops/attention_fused @ gemm: errors of attention*
+an earlier run of keys keeps an old maximum @ ops/attention_fused.cpp @ if (!first) shrink_rows(all); @ if (false) shrink_rows(all); @ ops/attention_fused @ gemm: errors of attention*
+images go on in one sum @ ops/conv2d.cpp @ (u - first) % kProductFan > 0); @ u > first); @ ops/conv2d @ gemm: errors of a conv*
 the bias is added to each slab @ core/cpu/product.h @ else if (last && g_.bias) @ else if (g_.bias) @ core/cpu/gemm @ *product*
 tasks by columns take the rows of others @ core/cpu/product.h @ by_columns ? t % down : t / across; @ t / across; @ core/cpu/gemm @ *product*
 a small product forgets alpha @ core/cpu/gemm.cpp @ g.alpha == 1 && !g.accumulate @ !g.accumulate @ core/cpu/gemm @ *product*
