@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "minim/core/error.h"
 #include "minim/models/read_file.h"
 
@@ -46,6 +48,16 @@ void check_whole(const Layer& found, const std::string& file) {
       fail("'", file, "' lacks ", name,
            ": it was cut or edited; put it back, or name a whole file "
            "with --config");
+}
+
+TrainConfig with_whole_paths(TrainConfig c) {
+  const auto whole = [](std::string& path) { path = std::filesystem::absolute(path).string(); };
+  if (!c.input.is_toy())
+    for (std::string& file : c.input.data) whole(file);
+  if (c.input.val_data != "none") whole(c.input.val_data);
+  if (c.input.tokenizer.ends_with(".model")) whole(c.input.tokenizer);
+  if (c.run.profile_trace != "none") whole(c.run.profile_trace);
+  return c;
 }
 
 }  // namespace
@@ -111,8 +123,32 @@ std::optional<TrainPlan> plan_training(Args args) {
 }
 
 std::string to_toml(const TrainPlan& plan) {
-  TrainConfig config = plan.config;
+  TrainConfig config = with_whole_paths(plan.config);
   return write_toml(settings_of(config), plan.sources);
+}
+
+TrainConfig config_from_toml(std::string_view toml, const std::string& file) {
+  TrainConfig config;
+  const std::vector<Setting> settings = settings_of(config);
+  assign_all(settings, std::vector<Layer>{read_toml(settings, toml, file)});
+  return config;
+}
+
+Changes changes_of(TrainConfig before, TrainConfig now) {
+  before = with_whole_paths(std::move(before));
+  now = with_whole_paths(std::move(now));
+  const std::vector<Setting> was = settings_of(before), is = settings_of(now);
+  Changes changes;
+  for (size_t i = 0; i < is.size(); ++i) {
+    const std::string then = text(was[i]), here = text(is[i]);
+    if (then == here || is[i].on_resume == OnResume::call) continue;
+    if (is[i].on_resume == OnResume::kept)
+      changes.refused.push_back(
+          fmt::format("{}: {} in the checkpoint, {} now", is[i].name, then, here));
+    else
+      changes.taken.push_back(fmt::format("{} {} -> {}", is[i].name, then, here));
+  }
+  return changes;
 }
 
 }  // namespace minim

@@ -227,7 +227,7 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   const fs::path& dir = held.path();
   Trainer trainer(c);
   const bool resumed = !c.resume.empty();
-  const std::string damage = resumed ? trainer.resume(c.resume) : "";
+  const std::string told = resumed ? trainer.resume(c.resume) : "";
   const int64_t first = trainer.step_count();
   Summary s{.steps = first,
             .params = trainer.model().numel(),
@@ -261,7 +261,7 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   out << fmt::format("{} parameters, {}, {} training and {} validation tokens of {}\n", s.params,
                      amp::describe(trainer.precision()), trainer.data().train.size(),
                      trainer.data().val.size(), trainer.data().source);
-  if (!damage.empty()) out << damage << '\n';
+  if (!told.empty()) out << told << '\n';
   if (resumed) out << fmt::format("resumed at step {}\n", first);
   out.flush();
 

@@ -150,8 +150,9 @@ std::string write_toml(std::span<const Setting> settings, const Sources& sources
       section = setting.section;
       out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section);
     }
-    out += fmt::format("{} = {}  # {}\n", setting.name, toml_value(setting),
-                       escaped(source_of(sources, setting.name)));
+    out += fmt::format("{} = {}", setting.name, toml_value(setting));
+    if (!sources.empty()) out += "  # " + escaped(source_of(sources, setting.name));
+    out += '\n';
   }
   return out;
 }
