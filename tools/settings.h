@@ -49,6 +49,7 @@ struct Setting {
   std::vector<std::string_view> also =
       {};  // names that people know it by, understood only to suggest the right one
   OnResume on_resume = OnResume::call;
+  bool any_bytes = false;  // text: need not be UTF-8, as no TOML or JSON gets it
 };
 
 /// The setting's present value: numbers in the fewest digits that read back to the same bits.
