@@ -246,7 +246,10 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   }
   const bool traced = c.run.profile_trace != "none";
   if (traced) check_trace(c.run.profile_trace, dir);
-  if (!in_place) held.begin(c.input.data, out);
+  if (in_place)
+    held.keep();
+  else
+    held.begin(c.input.data, out);
   models::AtomicDirectory(dir / "checkpoint");  // what forbids a save is told before the training
   models::write_file_atomically(dir / "config.toml", to_toml(plan));
   models::truncate_to_step(dir / "log.jsonl", first);
