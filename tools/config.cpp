@@ -6,6 +6,7 @@
 
 #include "minim/core/error.h"
 #include "minim/models/read_file.h"
+#include "minim/models/utf8.h"
 
 namespace minim {
 namespace {
@@ -33,6 +34,7 @@ void check_ignored(const TrainPlan& plan) {
       {"nesterov", !c.train.optimizer.starts_with("adam"), "--optimizer sgd or muon"},
       {"decay-share", c.train.schedule == "wsd", "--schedule wsd"},
       {"kv-heads", c.model.model == "llama", "--model llama"},
+      {"bias", c.model.model == "gpt", "--model gpt"},
       {"min-lr", c.train.schedule != "constant", "a --schedule that falls"},
   };
   for (const Row& row : rows)
@@ -81,6 +83,9 @@ void check_contradictions(const TrainPlan& plan) {
   if (model.embd % model.heads != 0)
     fail(show("embd"), " is not divisible by ", show("heads"),
          ": each head needs the same whole share of the width");
+  if (model.model == "gpt" && model.kv_heads != 0)
+    fail(show("kv-heads"), " contradicts ", show("model"),
+         ": a gpt has as many heads of keys and values as heads; leave --kv-heads at 0");
   if (config.input.val_data != "none") {
     if (config.input.val_fraction != TrainConfig{}.input.val_fraction)
       fail(show("val-fraction"), " contradicts ", show("val-data"), ": choose one of the two");
@@ -119,6 +124,10 @@ std::optional<TrainPlan> plan_training(Args args) {
   plan.sources = assign_all(settings, layers);
   check_contradictions(plan);
   check_ignored(plan);
+  if (!models::is_utf8(to_toml(plan)))  // the settings are: what is before a relative path is not
+    fail(
+        "the current directory's name is not UTF-8, as config.toml is, where it would be recorded ",
+        "with --data: rename it, or give whole paths");
   return plan;
 }
 
