@@ -214,7 +214,14 @@ std::optional<StepReport> Trainer::step() {
       underflow_.set(counts.first, counts.second);
       return std::nullopt;
     }
-    const double loss = micro_step(micro, report.max_logit);
+    const double loss = [&] {
+      try {
+        return micro_step(micro, report.max_logit);
+      } catch (...) {
+        underflow_.set(counts.first, counts.second);  // what is saved then has not begun the step
+        throw;
+      }
+    }();
     if (!(loss <= worst)) worst = loss, worst_micro = micro;
     report.loss += loss / double(t.accum);
   }
