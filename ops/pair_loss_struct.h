@@ -2,6 +2,8 @@
 // pointwise functor (loops.h) with two operands; its values are fp32 (f64 for f64) from the first
 // operation to the sum, and so is the result.
 #pragma once
+#include <cmath>
+
 #include "minim/ops/loss_struct.h"
 #include "minim/ops/op_struct.h"
 
@@ -66,8 +68,18 @@ struct PairLoss {
     OpArgs each = args;
     each.out[0] = Arg{values.data(), dtype_for<A>(), shape, contiguous_strides(shape), true};
     cpu::pointwise_forward<Element, A>(each);
-    sum_to(static_cast<const A*>(values.data()), shape, Arg{&total, dtype_for<A>(), {}, {}, true});
-    total /= A(divisor(reduction, shape));
+    const Index by = divisor(reduction, shape);
+    auto sum = [&] {
+      sum_to(static_cast<const A*>(values.data()), shape,
+             Arg{&total, dtype_for<A>(), {}, {}, true});
+      return total / A(by);
+    };
+    total = sum();
+    if (by > 1 && !std::isfinite(total)) {  // the mean may fit where the sum does not
+      const A down = A(std::ldexp(1.0, -std::ilogb(double(shape.numel())) - 1));
+      for (Index i = 0; i < shape.numel(); ++i) values[size_t(i)] *= down;
+      total = sum() / down;
+    }
     store_run(args.out[0].data, args.out[0].dtype, 1, 1, &total);
   }
   template <class A>
