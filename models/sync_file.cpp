@@ -48,7 +48,7 @@ StagedFile::StagedFile(fs::path path, std::string_view bytes)
   const fs::file_status there = fs::symlink_status(path_, ignored);
   if (fs::exists(there) && !fs::is_regular_file(there))  // a device, a pipe, a link to one
     fail("'", path_.string(), "' cannot be written: it is no regular file");
-  fs::remove(staged_, ignored);  // what a kill left, or a link that somebody put there
+  ::unlink(staged_.c_str());  // what a kill left, or a link that somebody put there
   const int file =
       ::open(staged_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
   int why = file < 0 ? errno : write_all(file, bytes);
