@@ -55,6 +55,8 @@ TrainState state_in(const json& j) {
                .vocab = count_in(j, "vocab"),
                .scaler = scaler_in(j.at("scaler"))};
   s.skipped = std::min(s.skipped, s.step);
+  if (j.contains("micro_batches")) s.micro_batches = count_in(j, "micro_batches");
+  if (j.contains("sequences")) s.sequences = count_in(j, "sequences");
   if (!j.at("loss").is_null()) s.loss = j.at("loss").get<double>();  // JSON has no NaN
   if (j.contains("data_hash")) s.data_hash = j.at("data_hash").get<std::string>();
   const json counts{{"nonzero", j.at("underflow").at(0)}, {"lost", j.at("underflow").at(1)}};
@@ -83,6 +85,8 @@ std::string to_json(const TrainState& s) {
                {"recent", s.scaler.recent}}},
              {"underflow", {s.gradients_nonzero, s.gradients_lost}}};
   if (s.data_hash) state["data_hash"] = *s.data_hash;
+  if (s.micro_batches) state["micro_batches"] = *s.micro_batches;
+  if (s.sequences) state["sequences"] = *s.sequences;
   return state.dump(2) + "\n";
 }
 
