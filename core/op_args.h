@@ -77,7 +77,7 @@ struct OpArgs {
 using Kernel = void (*)(OpArgs&);
 
 /// Sums `from` over the axes along which `to` was broadcast, in the compute type A and a fixed
-/// order, divides by `by` and rounds once; where sums on the way leave A, in Wide<A>. `from` is
+/// order, divides by `by` and rounds once; where sums on the way leave A, in Wider<A>. `from` is
 /// dense with elements A and the broadcast shape.
 template <class A>
 void sum_to(const A* from, const Shape& shape, const Arg& to, Index by = 1);

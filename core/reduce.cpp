@@ -95,14 +95,14 @@ struct Sum {
   A wide(Index output) const {
     if constexpr (std::is_integral_v<A>) return 0;
     const Index base = kept.offset(output, kept.from);
-    Wide<A> total = 0;
+    Wider<A> total = 0;
     A buffer[kAtOnce];
     for (Index at = 0, m; at < terms; at += m) {
       m = std::min(terms - at, kAtOnce);
       const A* x = load_terms(base, at, m, buffer);
-      total += sum16<Wide<A>>(m, [=](Index j) { return Wide<A>(x[j]); });
+      total += sum16<Wider<A>>(m, [=](Index j) { return Wider<A>(x[j]); });
     }
-    return A(total / Wide<A>(A(by)));
+    return A(total / Wider<A>(A(by)));
   }
 
   /// Terms lie along the run: one output at a time.

@@ -11,7 +11,7 @@
 //   where it is zero. Not called for a row at which only zeros arrive: its gradients are 0.
 //   With `static constexpr bool wide = true` both are templates on the number that they compute in,
 //   forward<W> and vjp<W>, and say whether it sufficed: false from W = A, and the row is made again
-//   with W = Wide<A> (core/wide.h).
+//   with W = Wider<A> (core/wide.h).
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -74,12 +74,12 @@ concept HasWide = requires {
 template <class Op, class A, class Lane>
 [[gnu::noinline]] MINIM_HD void wide_forward(Lane lane, const attrs_t<Op>& attrs, const A* const* x,
                                              A* const* y) {
-  Op::template forward<Wide<A>>(lane, attrs, x, y);
+  Op::template forward<Wider<A>>(lane, attrs, x, y);
 }
 template <class Op, class A, class Lane>
 [[gnu::noinline]] MINIM_HD void wide_vjp(Lane lane, const attrs_t<Op>& attrs, const A* const* x,
                                          const A* const* y, const A* const* g, A* const* d) {
-  Op::template vjp<Wide<A>>(lane, attrs, x, y, g, d);
+  Op::template vjp<Wider<A>>(lane, attrs, x, y, g, d);
 }
 
 template <class Op, class A, class Lane>

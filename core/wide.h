@@ -1,6 +1,6 @@
 // core/wide.h -- for the few rows at whose values an op leaves the range of its compute type A on
 // the way though the result fits (a variance of 1e20s, say): the same formula is then run once more
-// in Wide<A>, which no product, power or sum of A's leaves. That is double for float, and for
+// in Wider<A>, which no product, power or sum of A's leaves. That is double for float, and for
 // double a number with an exponent of its own.
 #pragma once
 #include "minim/core/math.h"
@@ -79,7 +79,7 @@ struct WideOf<double> {
 };
 }  // namespace detail
 template <class A>
-using Wide = typename detail::WideOf<A>::type;
+using Wider = typename detail::WideOf<A>::type;
 
 template <class A>
 inline constexpr A kSafe = A(sizeof(A) == 4 ? 0x1p100 : 0x1p960);

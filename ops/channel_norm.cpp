@@ -95,8 +95,8 @@ struct Planes {
     return suffices<A>(var[set] + A(norm.eps)) && math::fabs(mean[set]) <= kSafe<A>;
   }
   /// What sets that cannot be are normalised with.
-  Statistics<Wide<A>> wide(Index set, const A* x) const {
-    using W = Wide<A>;
+  Statistics<Wider<A>> wide(Index set, const A* x) const {
+    using W = Wider<A>;
     return norm.mean < 0 ? measure<W>(x) : with_rstd(W(mean[set]), W(var[set]));
   }
 
