@@ -2,6 +2,8 @@
 // pointwise functor (loops.h) with two operands; its values are fp32 (f64 for f64) from the first
 // operation to the sum, and so is the result.
 #pragma once
+#include <cmath>
+
 #include "minim/ops/loss_struct.h"
 #include "minim/ops/op_struct.h"
 

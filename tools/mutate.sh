@@ -16,6 +16,10 @@ mutants=$(
   cat <<'TABLE'
 layer_norm forgets eps @ ops/layer_norm.h @ math::rsqrt(var + W(attrs.eps)) @ math::rsqrt(var) @ rows/layer_norm @ *norm*,*eps*
 rms_norm forgets eps @ ops/rms_norm.h @ squares / W(A(lane.n)) + W(attrs.eps) @ squares / W(A(lane.n)) @ rows/rms_norm @ *norm*,*eps*
+a row beyond the range passes @ core/wide.h @  && v <= kSafe<A>; @ ; @ rows/rms_norm @ *norms of 5e24*
+a row below the range passes @ core/wide.h @ v >= A(1) / kSafe<A> && @ @ rows/std @ *std of 1e20*
+a masked class is smoothed @ ops/cross_entropy.cpp @ (is_masked(x[j]) ? A(0) : uniform) @ uniform @ ops/cross_entropy @ *label smoothing*
+log_softmax forgets its sum @ ops/log_softmax.h @ math::exp((row[j] - top) - rest) @ math::exp(row[j] - top) @ rows/log_softmax @ *log_softmax*
 f16 ties away from zero @ core/half.h @ x + 0xc8000fffu + ((x >> 13) & 1u) @ x + 0xc8001000u @ tests/test_dtype @ *f16*
 bf16 ties away from zero @ core/half.h @ x + 0x7fffu + ((x >> 16) & 1u) @ x + 0x8000u @ tests/test_dtype @ *bf16*
 f64 to f16 rounds twice @ core/half.h @ explicit f16(double d) : u(from_float(round_to_odd(d))) @ explicit f16(double d) : u(from_float(float(d))) @ tests/test_dtype @ *round*
@@ -76,6 +80,11 @@ AVX2 leaves a loop out @ core/per_isa.h @ void loop_v3(Args... args) {\n  Loop::
 recompute draws other random numbers @ autograd/checkpoint.cpp @ outer(std::exchange(generator(), g)) @ outer(generator()) @ autograd/checkpoint @ recompute writes*
 the order of a sum depends on the threads @ core/reduce.cpp @ lanes[r % kLanes]; @ lanes[r % (8 + threads())]; @ core/reduce @ 2 and 4 threads*
 the reference optimizer does not clip @ optim/step.cpp @ for (A& x : g) x *= A(factors.clip); @ ; @ optim/step @ the reference optimizer*
+the slope of div squares its divisor @ ops/div.h @ -g * (x / y) / y @ -g * x / (y * y) @ rows/div @ op div: what fits*
+a power need fit though its slope does @ ops/pow.h @ math::pow_slope(g, x, y) @ g * y * math::pow(x, y - A(1)) @ rows/pow @ op pow: what fits*
+silu beyond its end is not bounded @ ops/silu.h @ math::select(a > end, end, a) @ a @ rows/silu @ op silu: what fits*
+silu's slope forgets its tail @ ops/silu.h @ math::select(x < A(0), tail, A(1) - tail) @ math::select(x < A(0), tail, A(1)) @ rows/silu @ op silu: what fits*
+a mean is inf where its sum is @ ops/pair_loss_struct.h @ by > 1 && !std::isfinite(total) @ by < 0 @ rows/l1 @ op l1: what fits*
 gradients of parts do not add up @ autograd/tape.cpp @ accumulate(leaf.grad, addend) @ leaf.grad = addend @ autograd/tape @ every split*
 TABLE
 )
