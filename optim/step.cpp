@@ -60,7 +60,7 @@ struct UpdateLoop {
     const Constants<A> c = *from;  // a branch on a local one is taken out of the loop
     const auto [w, g, states, inverse_scale, clip] = *at;
     A *m = states[0], *v = states[1], *top = states[2];
-#pragma GCC ivdep
+    MINIM_IVDEP
     for (Index j = 0; j < n; ++j)
       w[j] = Rule{}(c, w[j], g[j] * inverse_scale * clip, m[j], v[j], top[j]);
   }
