@@ -68,18 +68,10 @@ struct PairLoss {
     OpArgs each = args;
     each.out[0] = Arg{values.data(), dtype_for<A>(), shape, contiguous_strides(shape), true};
     cpu::pointwise_forward<Element, A>(each);
-    const Index by = divisor(reduction, shape);
-    auto sum = [&] {
-      sum_to(static_cast<const A*>(values.data()), shape,
-             Arg{&total, dtype_for<A>(), {}, {}, true});
-      return total / A(by);
-    };
-    total = sum();
-    if (by > 1 && !std::isfinite(total)) {  // the mean may fit where the sum does not
-      const A down = A(std::ldexp(1.0, -std::ilogb(double(shape.numel())) - 1));
-      for (Index i = 0; i < shape.numel(); ++i) values[size_t(i)] *= down;
-      total = sum() / down;
-    }
+    sum_to(static_cast<const A*>(values.data()), shape, Arg{&total, dtype_for<A>(), {}, {}, true},
+           divisor(reduction, shape));
+    // An element's loss may leave fp32 where their mean fits.
+    if (std::is_same_v<A, float> && !is_finite(total)) return forward_as<double>(args);
     store_run(args.out[0].data, args.out[0].dtype, 1, 1, &total);
   }
   template <class A>
