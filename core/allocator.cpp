@@ -1,18 +1,19 @@
 #include "minim/core/allocator.h"
 
+#include <malloc.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
 #include <numeric>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "minim/core/block_cache.h"
 #include "minim/core/cuda/device.h"
 #include "minim/core/error.h"
 #include "minim/core/pool.h"
@@ -27,15 +28,9 @@ const char* name_of(MemoryKind kind) {
 
 namespace {
 
-constexpr size_t kAlignment = 64;
-
-/// Rounds up to one of eight sizes per power of two.
-size_t size_class(size_t bytes) {
-  if (bytes <= 8 * kAlignment)
-    return std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-  size_t step = std::bit_floor(bytes) / 8;
-  return (bytes + step - 1) / step * step;
-}
+/// What is in use and what is idle may be together the most bytes that were ever in use, an eighth of
+/// that, and this.
+constexpr size_t kIdleFloor = size_t{1} << 22;
 
 using ByKind = std::array<int64_t, kMemoryKinds>;
 constexpr size_t kScratch = size_t(MemoryKind::scratch);
@@ -54,16 +49,12 @@ thread_local constinit Small small{};
 
 struct Cache {
   std::mutex mutex;
-  std::unordered_map<size_t, std::vector<void*>> free;
-  size_t cached = 0;
+  memory::BlockCache blocks;
   ByKind large{}, peak{};  // `large` has also what ended threads left
   int64_t total_peak = 0;
+  int64_t most = 0;  // bytes in use, ever
   std::vector<Small*> threads;
 
-  ~Cache() {
-    for (auto& [size, blocks] : free)
-      for (void* p : blocks) std::free(p);
-  }
   /// The bytes there are, and with it the peaks.
   ByKind count() {
     ByKind now = large;
@@ -85,21 +76,12 @@ struct Cache {
     large[size_t(kind)] += bytes;
     peak[size_t(kind)] = std::max(peak[size_t(kind)], now[size_t(kind)] += bytes);
     total_peak = std::max(total_peak, total(now));
+    most = std::max(most, total_peak);
   }
-  void* take(size_t size) {
-    std::vector<void*>& blocks = free[size];
-    if (blocks.empty()) {
-      constexpr size_t kMost = size_t{1} << 40;  // no machine has it; sanitizers end the program
-      return size < kMost ? std::aligned_alloc(kAlignment, size) : nullptr;
-    }
-    void* p = blocks.back();
-    blocks.pop_back();
-    cached -= size;
-    return p;
-  }
-  void give(void* p, size_t size) {
-    free[size].push_back(p);
-    cached += size;
+  void give(void* p, size_t size) noexcept {
+    blocks.give(p, size);
+    const int64_t may_be = most + most / 8 + int64_t(kIdleFloor) - total(large);
+    blocks.trim(size_t(std::max<int64_t>(0, may_be)));
   }
   static int64_t total(const ByKind& bytes) {
     return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
@@ -107,7 +89,12 @@ struct Cache {
 };
 
 Cache& cache() {
-  static Cache* c = new Cache;  // outlives every static tensor
+  static Cache* c = [] {
+    // A child of fork() has the thread that called it alone: no other may hold the lock then.
+    ::pthread_atfork([] { cache().mutex.lock(); }, [] { cache().mutex.unlock(); },
+                     [] { cache().mutex.unlock(); });
+    return new Cache;  // outlives every static tensor
+  }();
   return *c;
 }
 
@@ -207,7 +194,7 @@ class Kept {
     know_this_thread();
     drop(b);
     std::lock_guard lock(cache().mutex);
-    b.p = cache().take(size);
+    b.p = cache().blocks.take(size);
     b.size = b.p ? size : 0;
     return b.p ? &b : nullptr;
   }
@@ -239,7 +226,7 @@ void* allocate(size_t bytes, Device device, MemoryKind kind) {
     fail(
         "training on CUDA is not built yet: the rows' kernels compile, memory and matrix products "
         "do not; use the CPU");
-  size_t size = size_class(bytes);
+  const size_t size = memory::size_class(bytes);
   if (size <= pool::kMost) {
     void* block = pool::take(size);
     if (!block) pool::fail_full(size, name_of(kind));
@@ -248,7 +235,13 @@ void* allocate(size_t bytes, Device device, MemoryKind kind) {
   }
   Cache& c = cache();
   std::unique_lock lock(c.mutex);
-  void* p = c.take(size);
+  void* p = c.blocks.take(size);
+  if (!p) {  // there may be enough in idle blocks of other sizes
+    lock.unlock();
+    empty_cache();
+    lock.lock();
+    p = c.blocks.take(size);
+  }
   if (!p) lock.unlock(), pool::fail_full(size, name_of(kind));
   c.move(int64_t(size), kind);
   return p;
@@ -256,26 +249,26 @@ void* allocate(size_t bytes, Device device, MemoryKind kind) {
 
 void release(void* p, size_t bytes, Device, MemoryKind kind) noexcept {
   if (!p) return;
-  size_t size = size_class(bytes);
+  const size_t size = memory::size_class(bytes);
   if (size <= pool::kMost) {
     pool::give(p, size);
     return count_small(-int64_t(size), kind);
   }
   Cache& c = cache();
   std::lock_guard lock(c.mutex);
-  c.give(p, size);
   c.move(-int64_t(size), kind);
+  c.give(p, size);
 }
 
 void* take_scratch(size_t bytes) {
-  const size_t size = size_class(bytes);
+  const size_t size = memory::size_class(bytes);
   if (size > pool::kMost && size <= Kept::kMost)
     if (void* p = kept.take(size)) return p;
   return allocate(bytes, {}, MemoryKind::scratch);
 }
 
 void give_scratch(void* p, size_t bytes) noexcept {
-  if (!kept.give(p, size_class(bytes))) release(p, bytes, {}, MemoryKind::scratch);
+  if (!kept.give(p, memory::size_class(bytes))) release(p, bytes, {}, MemoryKind::scratch);
 }
 
 MemoryStats stats() {
@@ -287,7 +280,7 @@ MemoryStats stats() {
   MemoryStats all;
   all.total = {positive(Cache::total(now)), size_t(c.total_peak)};
   for (size_t k = 0; k < kMemoryKinds; ++k) all.by_kind[k] = {positive(now[k]), size_t(c.peak[k])};
-  all.cached = c.cached + pool::kept() + kept.idle();
+  all.cached = c.blocks.idle() + pool::kept() + kept.idle();
   return all;
 }
 
@@ -302,14 +295,11 @@ void reset_peak() {
 
 void empty_cache() {
   kept.clear();
+  pool::clear();
   Cache& c = cache();
   std::lock_guard lock(c.mutex);
-  for (auto& [size, blocks] : c.free) {
-    for (void* p : blocks) std::free(p);
-    blocks.clear();
-  }
-  c.cached = 0;
-  pool::clear();
+  c.blocks.trim(0);
+  ::malloc_trim(0);
 }
 
 }  // namespace memory

@@ -1,7 +1,9 @@
 // core/allocator.h -- the one way memory is had: a caching allocator that counts bytes, now and at
 // the peak, by what they are for. Freed blocks are kept for reuse in size classes (at most 25 % is
-// lost to rounding). Blocks of up to 1 KB are each thread's own, without a lock (core/pool.h): a
-// peak may miss what the last 16 KB of them that a thread took added to it.
+// lost to rounding), together with those in use at most an eighth more than were ever in use, and
+// given back when the system has no more for another size (core/block_cache.h). Blocks of up to 1
+// KB are each thread's own, without a lock (core/pool.h): a peak may miss what the last 16 KB of
+// them that a thread took added to it.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -12,6 +12,12 @@
 #define MINIM_HD
 #endif
 #endif
+/// Before a loop whose turns do not read what others write: the compiler may take several at once.
+#ifdef __clang__
+#define MINIM_IVDEP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define MINIM_IVDEP _Pragma("GCC ivdep")
+#endif
 
 namespace minim {
 

@@ -3,6 +3,9 @@
 // so each gives the same bits.
 #pragma once
 #include <concepts>
+#include <cstdint>
+
+#include "minim/core/half.h"
 
 namespace minim {
 
@@ -18,9 +21,13 @@ template <class Loop, class... Args>
   Loop::run(args...);
 }
 template <class Loop, class... Args>
+#if defined(__clang__)
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx2,bmi,bmi2"), gnu::flatten]]
+#else
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx2,bmi,bmi2,prefer-vector-width=512"),
-  gnu::flatten]] void
-loop_v4(Args... args) {
+  gnu::flatten]]
+#endif
+void loop_v4(Args... args) {
   Loop::run(args...);
 }
 #endif
@@ -49,11 +56,11 @@ void many(int64_t n, [[maybe_unused]] const A* x, F f) {
   if constexpr (std::same_as<A, float>) {
     const uint8_t* bytes = reinterpret_cast<const uint8_t*>(x);
     uint8_t read = 0;
-#pragma GCC ivdep
+    MINIM_IVDEP
     for (; j < (n & -64); ++j) f(j), read |= bytes[j];
     [[maybe_unused]] volatile uint8_t used = read;
   }
-#pragma GCC ivdep
+  MINIM_IVDEP
   for (; j < n; ++j) f(j);
 }
 

@@ -45,7 +45,10 @@ size_t list_of(size_t bytes) { return bytes <= kStep ? 0 : (bytes - 1) / kStep; 
 
 [[gnu::noinline]] void* from_system(size_t bytes) noexcept {
   know_this_thread();
-  return std::aligned_alloc(kStep, std::max<size_t>(1, (bytes + kStep - 1) / kStep) * kStep);
+  const size_t size = std::max<size_t>(1, (bytes + kStep - 1) / kStep) * kStep;
+  if (void* p = std::aligned_alloc(kStep, size)) return p;
+  memory::empty_cache();
+  return std::aligned_alloc(kStep, size);
 }
 
 [[gnu::noinline]] void to_system(void* p) noexcept {

@@ -24,7 +24,7 @@ struct CpuLane {
   Index n;
   template <class F>
   void each(F f) const {
-#pragma GCC ivdep
+    MINIM_IVDEP
     for (Index j = 0; j < n; ++j) f(j);
   }
   /// For one thread of the lane only: values that belong to the row as a whole.
@@ -104,9 +104,10 @@ struct BackwardRows {
       for (size_t k = 0; k < NO; ++k) y[k] = out[k][i], g[k] = grad_out[k][i];
       row_vjp<Op>(CpuLane{n}, *attrs, x, y, g, d);
       for (size_t k = 0; k < NI; ++k)
-        if (A* sum = sums[k][i]; Op::operands[k].along == Along::shared && sum)
-#pragma GCC ivdep
+        if (A* sum = sums[k][i]; Op::operands[k].along == Along::shared && sum) {
+          MINIM_IVDEP
           for (Index j = 0; j < n; ++j) sum[j] += d[k][j];
+        }
     }
   }
 };

@@ -64,7 +64,7 @@ template <class A, class F>
 A max16(Index n, F f) {
   A lanes[kLanes];
   for (Index l = 0; l < kLanes; ++l) lanes[l] = f(std::min(l, n - 1));
-  auto keep = [](A& m, A v) { m = (v > m) | (v != v) ? v : m; };
+  auto keep = [](A& m, A v) { m = ((v > m) | (v != v)) ? v : m; };
   Index whole = n / kLanes * kLanes;
   for (Index j = kLanes; j < whole; j += kLanes)
 #pragma GCC unroll 1  // as 16 choices instead of a loop it would not be vectorised

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "minim/core/allocator.h"
+#include "minim/core/number.h"
 #include "minim/core/promotion.h"
 #include "minim/core/shape.h"
 
@@ -47,12 +48,10 @@ struct HookHandle {
 class Tensor {
  public:
   Tensor() = default;  ///< undefined: an operand that is not there
-  /// A number of the language, 0-dim and weak in promotion: `x * 2.0` keeps x's dtype.
-  Tensor(double v);
-  Tensor(float v) : Tensor(double(v)) {}
-  Tensor(int64_t v);
-  Tensor(int v) : Tensor(int64_t(v)) {}
-  Tensor(bool v);
+  /// A number of the language (bool, integers and floats of any width), 0-dim and weak in
+  /// promotion: `x * 2.0` keeps x's dtype. @throws Error for an integer above 2^63 - 1.
+  template <detail::Arithmetic T>
+  Tensor(T v) : Tensor(scalar(v)) {}
   explicit Tensor(std::shared_ptr<TensorImpl> impl) : impl_(std::move(impl)) {}
 
   bool defined() const { return bool(impl_); }
@@ -76,9 +75,21 @@ class Tensor {
     check_span(dtype_of<T>());
     return {static_cast<T*>(data()), size_t(numel())};
   }
-  /// The value of a tensor of one element. @throws Error when it has another number of elements.
-  double item() const;
-  /// All elements in row-major order.
+  /// The value of a tensor of one element; an i64 beyond 2^53 is rounded. @throws Error when it has
+  /// another number of elements.
+  double item() const { return number().real(); }
+  /// The same as a T. @throws Error also where T does not hold it: an integer or bool must be it
+  /// exactly, as must a float where the tensor holds an integer; a float is rounded, but not to
+  /// inf.
+  template <detail::Arithmetic T>
+  T item() const {
+    const detail::Number v = number();
+    if (!v.fits<T>()) fail_item(v, std::is_same_v<T, bool>);
+    return v.converted<T>();
+  }
+  /// The same, exactly.
+  detail::Number number() const;
+  /// All elements in row-major order; an i64 beyond 2^53 is rounded: read those by span<int64_t>().
   std::vector<double> to_vector() const;
 
   uint64_t version() const { return impl()->storage->version; }
@@ -113,8 +124,10 @@ class Tensor {
 
   // In place; the operand is broadcast to this tensor and may overlap it. @throws Error on a tensor
   // that requires gradients, or a view of one, outside no_grad; on one whose elements share memory
-  // (an expanded view); and where the operand does not broadcast.
-  Tensor& fill_(double v);
+  // (an expanded view); and where the operand does not broadcast. The result is rounded to this
+  // tensor's dtype, whatever the operand's: f32 added to f16 may be lost (1 + 1e-4 is 1) or leave
+  // its range (1e6 is inf). A Probe counts such additions as lost and sees such an inf.
+  Tensor& fill_(const detail::Number& v);
   Tensor& zero_() { return fill_(0); }
   Tensor& copy_(const Tensor& from);
   Tensor& add_(const Tensor& other);
@@ -146,14 +159,25 @@ class Tensor {
   void* advance_bytes(Index offset) const {
     return static_cast<std::byte*>(impl_->storage->data) + offset * Index(size_of(impl_->dtype));
   }
+  static Tensor scalar(const detail::Number& v);
   [[noreturn]] static void fail_undefined();
+  [[noreturn]] static void fail_item(const detail::Number& v, bool wanted_bool);
   void check_span(DType wanted) const;
   std::shared_ptr<TensorImpl> impl_;
 };
 
 /// Uninitialised. Counted as the current MemoryScope's kind.
 Tensor empty(const Shape& shape, DType dtype = DType::f32, Device device = {});
-Tensor full(const Shape& shape, double value, DType dtype = DType::f32, Device device = {});
+/// The same for `empty({2, 3})`, so that std::empty, where a program sees it too, is no better.
+template <std::integral T>
+Tensor empty(std::initializer_list<T> shape) {
+  Shape sizes;
+  for (T n : shape) sizes.push_back(Index(n));
+  return empty(sizes, DType::f32);
+}
+/// @throws Error where a finite value does not fit the dtype. Warns where it becomes 0 there.
+Tensor full(const Shape& shape, const detail::Number& value, DType dtype = DType::f32,
+            Device device = {});
 inline Tensor zeros(const Shape& s, DType d = DType::f32, Device dev = {}) {
   return full(s, 0, d, dev);
 }
@@ -161,19 +185,30 @@ inline Tensor ones(const Shape& s, DType d = DType::f32, Device dev = {}) {
   return full(s, 1, d, dev);
 }
 /// From values in row-major order, rounded once to `dtype`. @throws Error when the count does not
-/// fit the shape.
+/// fit the shape, or a finite value the dtype: infinities are to be given as such.
 Tensor tensor(std::span<const double> values, const Shape& shape, DType dtype = DType::f32);
 Tensor tensor(std::initializer_list<double> values, DType dtype = DType::f32);
+/// From integers, which keep their 64 bits.
+Tensor tensor(std::span<const int64_t> values, const Shape& shape, DType dtype = DType::i64);
+template <std::integral T>
+Tensor tensor(std::initializer_list<T> values, DType dtype = DType::f32) {
+  std::vector<int64_t> wide;
+  for (T v : values) wide.push_back(detail::Number(v).integer());
+  return tensor(std::span<const int64_t>(wide), {Index(wide.size())}, dtype);
+}
+/// 0, 1, ... n - 1. @throws Error where n - 1 does not fit the dtype.
 Tensor arange(Index n, DType dtype = DType::i64);
 
-/// A view of the same storage, not recorded by autograd. @throws Error where it reaches outside it.
+/// A view of the same storage, not recorded by autograd. @throws Error where it reaches outside it,
+/// or the strides are not one for each axis.
 Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, Index offset);
 /// Copies elements between any dtypes and strides of one shape, rounding once; not recorded, no
 /// version change. The two may overlap. @throws Error when the shapes differ, or elements of `to`
 /// share memory.
 void copy_elements(const Tensor& from, const Tensor& to);
 
-/// Values with shape and dtype, e.g. "[[1, 2], [3, 4]] f32(2, 2)"; long tensors are shortened.
+/// Values with shape and dtype, e.g. "[[1, 2], [3, 4]] f32(2, 2)"; long tensors are shortened. A
+/// value has as many digits as tell it from all others of its dtype.
 std::string to_string(const Tensor& x);
 std::ostream& operator<<(std::ostream& out, const Tensor& x);
 

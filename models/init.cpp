@@ -13,8 +13,10 @@ template <class F>
 Tensor draw(Tensor x, F f) {
   uint64_t stream = random_stream(RandomUse::init, generator().next_stream++);
   std::vector<double> values(static_cast<size_t>(x.numel()));
-  for (size_t i = 0; i < values.size(); ++i)
+  for (size_t i = 0; i < values.size(); ++i) {
     values[i] = f(Philox::block(generator().seed, stream, i));
+    detail::check_number("init", values[i], x.dtype(), false);
+  }
   copy_elements(tensor(values, x.shape(), DType::f64), x);
   x.bump_version();
   return x;

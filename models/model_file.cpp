@@ -80,7 +80,7 @@ LoadedModel model_of(const SafeTensors& stored) {
 }  // namespace
 
 Blob blob_of(const std::string& name, const Tensor& x, std::vector<Tensor>& keep) {
-  keep.push_back(x.detach().contiguous());
+  keep.push_back(x.detach().clone());  // also of dense elements, which may change in place
   const Tensor& dense = keep.back();
   return {name,
           x.dtype(),

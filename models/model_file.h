@@ -24,7 +24,8 @@ struct LoadedModel {
 /// instead.
 LoadedModel load_model(const std::filesystem::path& path);
 
-/// Tensors as blobs and back; `keep` holds contiguous copies that the blobs point into.
+/// Tensors as blobs and back; `keep` holds copies that the blobs point into, which nothing that is
+/// done to x changes.
 Blob blob_of(const std::string& name, const Tensor& x, std::vector<Tensor>& keep);
 Tensor tensor_of(const Blob& blob);
 

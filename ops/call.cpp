@@ -96,16 +96,20 @@ void check_same_dtype(const OpRow& row, std::span<const Tensor> xs) {
   }
 }
 
-void check_scalars(const OpRow& row, std::span<const Tensor> xs, DType dtype) {
-  if (!is_half(dtype)) return;
-  for (size_t k = 0; k < xs.size(); ++k) {
-    if (!xs[k].defined() || !xs[k].impl()->scalar) continue;
-    double v = xs[k].item();
-    if (std::isfinite(v) && std::fabs(v) > info(dtype).max)
-      fail("[", row.name, "] the number ", v, " (operand '", row.operands[k].name,
-           "') does not fit ", name_of(dtype), ", whose largest value is ", info(dtype).max,
-           "; mask with booleans, or compute in f32");
-  }
+/// Numbers of the language, among the operands and the attributes.
+void check_numbers(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs, DType dtype) {
+  const bool as_they_are =  // integers are compared in i64, which holds them all
+      row.view || (row.result == Result::boolean && !is_floating(dtype));
+  for (size_t k = 0; k < xs.size() && !as_they_are; ++k)
+    if (xs[k].defined() && xs[k].impl()->scalar && row.operands[k].accepts == Accepts::floating)
+      detail::check_number(row.name, xs[k].number(), dtype, row.shown >> k & 1, "operand",
+                           row.operands[k].name);
+  for (const NumberAttr& number : row.numbers)
+    detail::check_number(row.name, number.of(attrs),
+                         number.shown                        ? dtype
+                         : compute_in(dtype) == Compute::f64 ? DType::f64
+                                                             : DType::f32,
+                         true, "attribute", number.name);
 }
 
 DType result_dtype(const OpRow& row, DType chosen, DType inferred) {
@@ -167,7 +171,7 @@ void call(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs,
     xs = cast;
   }
   if (row.same_dtype) check_same_dtype(row, xs);
-  check_scalars(row, xs, choice.dtype);
+  check_numbers(row, xs, attrs, choice.dtype);
 
   OpArgs args(int(xs.size()), row.outputs);
   args.dtype = choice.dtype;

@@ -175,7 +175,9 @@ void Conv2d::infer(OpArgs& args) {
   if (x.rank() != 4 || weight.rank() != 4)
     fail("[conv2d] x must be (N, C, H, W) and weight (O, C / groups, KH, KW), not ", x, " and ",
          weight);
-  if (groups < 1 || x[1] != weight[1] * groups || weight[0] % groups != 0)
+  Index channels;
+  if (groups < 1 || groups > std::max<Index>(1, weight[0]) || weight[0] % groups != 0 ||
+      __builtin_mul_overflow(weight[1], groups, &channels) || x[1] != channels)
     fail("[conv2d] weight ", weight, " does not fit x ", x, " in ", groups,
          " groups: its first size must be a multiple of groups, its second the channels of x "
          "divided by groups");

@@ -6,7 +6,7 @@ namespace minim::op {
 
 struct LogSoftmax : Softmax {
   static uint32_t axes(const Attrs& attrs, int rank) {
-    return rank == 0 ? 0 : uint32_t{1} << normalize_axis(attrs.dim, rank, "log_softmax");
+    return axis_bit(attrs.dim, rank, "log_softmax");
   }
   /// The largest value; 0 where all are -inf, so that nothing is subtracted from them.
   template <class A, class Lane>

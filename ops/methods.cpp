@@ -1,6 +1,7 @@
 // Tensor's methods that are ops, and cat.
 #include "minim/amp/autocast.h"
 #include "minim/autograd/node.h"
+#include "minim/core/probe.h"
 #include "minim/ops/functional.h"
 
 namespace minim {
@@ -19,7 +20,7 @@ Tensor Tensor::reshape(const Shape& shape) const {
 }
 
 Tensor Tensor::flatten(Index from, Index to) const {
-  if (rank() == 0) return reshape({1});
+  if (rank() == 0) return axis_bit(from, 0, "flatten"), axis_bit(to, 0, "flatten"), reshape({1});
   int first = normalize_axis(from, rank(), "flatten"), last = normalize_axis(to, rank(), "flatten");
   Shape merged = shape();
   for (int i = first; i < last; ++i) {
@@ -33,6 +34,7 @@ Tensor Tensor::permute(const Dims& order) const { return minim::permute(*this, {
 
 Tensor Tensor::transpose(Index a, Index b) const {
   Dims order;
+  if (rank() == 0) return axis_bit(a, 0, "transpose"), axis_bit(b, 0, "transpose"), permute(order);
   for (int i = 0; i < rank(); ++i) order.push_back(i);
   std::swap(order[normalize_axis(a, rank(), "transpose")],
             order[normalize_axis(b, rank(), "transpose")]);
@@ -54,6 +56,7 @@ Tensor Tensor::expand(const Shape& shape) const { return minim::expand(*this, {s
 
 Tensor Tensor::squeeze(Index axis) const {
   Shape shape = this->shape();
+  if (rank() == 0) return axis_bit(axis, 0, "squeeze"), *this;
   int at = normalize_axis(axis, rank(), "squeeze");
   if (shape[at] != 1) return *this;
   shape.erase(at);
@@ -75,6 +78,42 @@ void check_writable(const Tensor& x, const char* what) {
          "here; do it under NoGrad, or use an out-of-place op");
 }
 
+/// What a probe is told of an op in place on 16 bits: of addends that are not 0, how many leave
+/// their element as it was; and what the store, not the op, makes infinite.
+class Watched {
+ public:
+  Watched(const OpRow& row, const Tensor& x)
+      : probe_(is_half(x.dtype()) ? Probe::current() : nullptr),
+        row_(row),
+        adds_(&row == &Op::add || &row == &Op::sub),
+        unseen_(probe_ && adds_ ? nullptr : Probe::current()) {
+    if (!probe_) return;
+    ProbeScope uncounted(nullptr);
+    before_ = x.clone();
+  }
+  /// After the result was stored in x.
+  void stored(const Tensor& x, const Tensor& other, DType computed) const {
+    if (!probe_) return;
+    if (adds_) {
+      const Tensor moves = (other != 0).expand(x.shape()), lost = moves * (before_ == x);
+      probe_->stored_half(sum(moves).item<int64_t>(), sum(lost).item<int64_t>());
+    } else if (computed == x.dtype()) {
+      return;  // the op's call told of it
+    }
+    OpArgs args(2, 1);
+    point(args.in[0], before_), point(args.in[1], other), point(args.out[0], x);
+    args.dtype = x.dtype();
+    probe_->after_op(row_, args, false);
+  }
+
+ private:
+  Probe* probe_;
+  const OpRow& row_;
+  bool adds_;
+  ProbeScope unseen_;
+  Tensor before_;
+};
+
 /// x = op(x, other), computed in x's dtype rules and stored in x's dtype. Never cast by autocast.
 Tensor& update(Tensor& x, const OpRow& row, const Tensor& other) {
   check_writable(x, row.name);
@@ -82,6 +121,7 @@ Tensor& update(Tensor& x, const OpRow& row, const Tensor& other) {
   amp::Autocast no_casts(amp::Autocast::off);
   const Tensor operands[] = {x, other};
   for (const Tensor& t : operands) t.impl();  // an undefined one is told as such
+  const Watched watched(row, x);
   Tensor result = call(row, operands, {})[0];
   if (info(result.dtype()).category > info(x.dtype()).category)
     fail("[", row.name, "_] the result is ", name_of(result.dtype()),
@@ -90,6 +130,7 @@ Tensor& update(Tensor& x, const OpRow& row, const Tensor& other) {
     fail("[", row.name, "_] the result has shape ", result.shape(), ", which cannot be stored in ",
          x.shape());
   copy_elements(result, x);
+  watched.stored(x, other, result.dtype());
   x.bump_version();
   return x;
 }
@@ -105,6 +146,7 @@ Tensor& Tensor::copy_(const Tensor& from) {
   check_writable(*this, "copy_");
   if (!(broadcast(shape(), from.shape(), "copy_") == shape()))
     fail("[copy_] ", from.shape(), " cannot be stored in ", shape());
+  if (from.impl()->scalar) detail::check_number("copy_", from.number(), dtype());
   copy_elements(as_strided(from, shape(), broadcast_strides(from.shape(), from.strides(), shape()),
                            from.impl()->offset),
                 *this);
@@ -112,6 +154,9 @@ Tensor& Tensor::copy_(const Tensor& from) {
   return *this;
 }
 
-Tensor& Tensor::fill_(double v) { return copy_(full({}, v, dtype())); }
+Tensor& Tensor::fill_(const detail::Number& v) {
+  detail::check_number("fill_", v, dtype());
+  return copy_(full({}, v, dtype()));
+}
 
 }  // namespace minim

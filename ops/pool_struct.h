@@ -58,7 +58,7 @@ struct Run {
     const Index begin = std::max(all.begin - first, Index{0}), end = std::min(all.end - first, n);
     const Index at = s.at(first, k);
     auto step = [&](Index by) {
-#pragma GCC ivdep
+      MINIM_IVDEP
       for (Index i = begin; i < end; ++i) f(i, at + i * by);
     };
     s.stride == 1 ? step(1) : s.stride == 2 ? step(2) : step(s.stride);

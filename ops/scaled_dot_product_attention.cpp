@@ -89,7 +89,7 @@ void masked_softmax(const AttentionCall& call, Index head, Index query, A* row) 
   if (!any) return std::fill_n(row, n, A(0)), void();
   std::fill(row + seen, row + n, kNever);
   const A largest = max16<A>(n, [=](Index j) { return row[j]; });
-#pragma GCC ivdep
+  MINIM_IVDEP
   for (Index j = 0; j < n; ++j) row[j] = math::exp(row[j] - largest);
   const A total = sum16<A>(n, [=](Index j) { return row[j]; });
   for (Index j = 0; j < n; ++j) row[j] /= total;
@@ -141,7 +141,7 @@ template <class A>
 void softmax_gradient(const A* p, Index n, A* d) {
   const A mean =
       sum16<A>(n, [=](Index j) { return math::select(p[j] == A(0), A(0), p[j] * d[j]); });
-#pragma GCC ivdep
+  MINIM_IVDEP
   for (Index j = 0; j < n; ++j) d[j] = math::select(p[j] == A(0), A(0), p[j] * (d[j] - mean));
 }
 

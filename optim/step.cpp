@@ -60,7 +60,7 @@ struct UpdateLoop {
     const Constants<A> c = *from;  // a branch on a local one is taken out of the loop
     const auto [w, g, states, inverse_scale, clip] = *at;
     A *m = states[0], *v = states[1], *top = states[2];
-#pragma GCC ivdep
+    MINIM_IVDEP
     for (Index j = 0; j < n; ++j)
       w[j] = Rule{}(c, w[j], g[j] * inverse_scale * clip, m[j], v[j], top[j]);
   }
@@ -202,14 +202,14 @@ void Optimizer::apply(std::vector<Tensor> grads, amp::Factors factors) {
                               options_.momentum.value_or(rule_of(i).momentum));
   }
   auto in_its_type = [&](size_t i, auto&& f) {
-    params_[i].dtype() == DType::f64 ? f(Tag<double>{}) : f(Tag<float>{});
+    params_[i].dtype() == DType::f64 ? f(detail::Tag<double>{}) : f(detail::Tag<float>{});
   };
   if (options_.fused) {
     std::vector<amp::Chunk> chunks = amp::chunks_of(grads);
     parallel_for(Index(chunks.size()), 1, [&](Index begin, Index end) {
       for (Index k = begin; k < end; ++k) {
         const amp::Chunk& c = chunks[size_t(k)];
-        in_its_type(c.tensor, [&]<class A>(Tag<A>) {
+        in_its_type(c.tensor, [&]<class A>(detail::Tag<A>) {
           update<A>(c.tensor, grads[c.tensor], c.begin, c.end, left[c.tensor]);
         });
       }
@@ -217,7 +217,7 @@ void Optimizer::apply(std::vector<Tensor> grads, amp::Factors factors) {
   } else {
     for (size_t i = 0; i < grads.size(); ++i)
       if (grads[i].defined())
-        in_its_type(i, [&]<class A>(Tag<A>) { update_reference<A>(i, grads[i], left[i]); });
+        in_its_type(i, [&]<class A>(detail::Tag<A>) { update_reference<A>(i, grads[i], left[i]); });
   }
   for (size_t i = 0; i < grads.size(); ++i)
     if (grads[i].defined()) params_[i].bump_version();

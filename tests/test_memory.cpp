@@ -13,6 +13,7 @@
 #include "minim/core/parallel.h"
 #include "minim/models/gpt.h"
 #include "minim/models/language_model.h"
+#include "minim/ops/composite.h"
 #include "minim/ops/functional.h"
 
 using namespace minim;
@@ -73,6 +74,58 @@ TEST_CASE("no more memory is an Error with size and kind, for small blocks as fo
   CHECK(until_full(1024, "out of memory: 1024 bytes for moments (") == 0);
   CHECK(until_full(4096, "out of memory: 4096 bytes for moments (") == 0);
   CHECK(until_full(1 << 20, "out of memory: 1048576 bytes for moments (") == 0);
+}
+
+TEST_CASE("a request that fails while blocks of other sizes are idle gets their memory") {
+  const pid_t child = fork();
+  if (child == 0) {
+    memory::empty_cache();
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t most = (pages << 12) + (64 << 20);
+    const rlimit limit{most, most};
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      for (const size_t size : {size_t{1} << 10, size_t{1} << 13, size_t{1} << 20}) {
+        std::vector<void*> blocks;
+        for (size_t all = 0; all < 40 << 20; all += size)
+          blocks.push_back(memory::allocate(size, {}, MemoryKind::data));
+        for (void* p : blocks) memory::release(p, size, {}, MemoryKind::data);
+      }
+      memory::allocate(40 << 20, {}, MemoryKind::data);
+    } catch (...) {
+      _exit(1);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE(
+    "sizes that are not asked for any more do not stay: idle blocks are bounded by the peak") {
+  const auto in_a_child = [](auto f) {  // the bound is of all that a process has had
+    const pid_t child = fork();
+    if (child == 0) {
+      memory::empty_cache();
+      memory::reset_peak();
+      f();
+      const MemoryStats all = memory::stats();
+      _exit(all.total.current + all.cached > all.total.peak * 5 / 4 + (8 << 20) ? 1 : 0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  CHECK(in_a_child([] {
+          Tensor x = zeros({1000});
+          while (x.numel() < 2'500'000) x = cat({x, zeros({x.numel() / 50 + 100})}, 0);
+        }) == 0);
+  CHECK(in_a_child([] {
+          for (Index n = 1; n < 400; ++n) exp(zeros({n * 7919 % 397, 1 << 12}));
+        }) == 0);
 }
 
 TEST_CASE("empty_cache gives back all large blocks and this thread's small ones") {

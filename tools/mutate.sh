@@ -18,6 +18,13 @@ layer_norm forgets eps @ ops/layer_norm.h @ math::rsqrt(var + A(attrs.eps)) @ ma
 rms_norm forgets eps @ ops/rms_norm.h @ squares / A(lane.n) + A(attrs.eps) @ squares / A(lane.n) @ rows/rms_norm @ *norm*,*eps*
 f16 ties away from zero @ core/half.h @ x + 0xc8000fffu + ((x >> 13) & 1u) @ x + 0xc8001000u @ tests/test_dtype @ *f16*
 bf16 ties away from zero @ core/half.h @ x + 0x7fffu + ((x >> 16) & 1u) @ x + 0x8000u @ tests/test_dtype @ *bf16*
+a number that does not fit is taken @ core/number.cpp @ held = fits(v, dtype) @ held = true @ core/number @ *number*,*tensors turns*
+a number that becomes 0 is not told of @ core/number.cpp @ if (vanishes) @ if (false && vanishes) @ core/number @ *number*,C3*
+an i64 is rounded twice on its way to f16 @ core/dtype.h @ | (low != 0 ? 0x800 : 0) @ | 0 @ core/tensor core/convert @ *i64*
+as_strided adds the offset unchecked @ core/tensor.cpp @ __builtin_add_overflow(r.end, offset, &r.end) @ (r.end += offset, false) @ core/tensor @ *strided view*
+as_strided steps unchecked @ core/tensor.cpp @ overflows = __builtin_mul_overflow(shape[i], strides[i], &whole) @ whole = shape[i] * strides[i] @ core/tensor @ *strided view*
+clamp has a slope at its bound @ ops/clamp.h @ (x > lo || lo == -inf) @ (x >= lo || lo == -inf) @ rows/clamp @ *corners*
+item<T> takes what does not fit @ core/tensor.h @ if (!v.fits<T>()) @ if (false) @ tests/test_numbers @ *item*
 f64 to f16 rounds twice @ core/half.h @ explicit f16(double d) : u(from_float(round_to_odd(d))) @ explicit f16(double d) : u(from_float(float(d))) @ tests/test_dtype @ *round*
 unscaling multiplies by the scale @ amp/grad_scaler.cpp @ inverse_of(state_.scale) @ state_.scale @ amp/grad_scaler @ *scale*
 growth one step late @ amp/grad_scaler.h @ ++s.growth_tracker >= c.growth_interval @ ++s.growth_tracker > c.growth_interval @ amp/grad_scaler tests/test_grad_scaler @ *scale*

@@ -19,5 +19,9 @@ done
 
 "$PREFIX/bin/minim" info
 cd "$PREFIX/include"
-find minim -name '*.h' -printf '#include "%p"\n' | sort >"$scratch/all.cpp"
-"${CXX:-g++}" -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I. "$scratch/all.cpp"
+# Each alone, as a program may include it; with clang++, all together.
+find minim -name '*.h' | xargs -P "$(nproc)" -I{} sh -c 'echo "#include \"{}\"" |
+  "${CXX:-g++}" -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I. -x c++ - || { echo "{} does not compile alone" >&2; exit 1; }'
+if command -v clang++ >/dev/null; then
+  find minim -name '*.h' -printf '#include "%p"\n' | sort | clang++ -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I. -x c++ -
+fi
