@@ -68,10 +68,15 @@ MINIM_HD inline float exp_near(float x) {
   return (1.0f + (e.r + e.tail)) * power_of_two(e.n);
 }
 
+/// e^x 2^64 for -126 <= x <= 0, and NaN.
+MINIM_HD inline float exp_lifted(float x) {
+  const Reduced e = reduce(x);
+  return (1.0f + (e.r + e.tail)) * power_of_two(e.n + 64);
+}
+
 /// e^x for x <= 0, and NaN; in two steps, as in exp.
 MINIM_HD inline float exp_negative(float x) {
-  const Reduced e = reduce(select(x < -104.0f, -104.0f, x));  // rounds to 0
-  return (1.0f + (e.r + e.tail)) * power_of_two(e.n + 64) * 0x1p-64f;
+  return exp_lifted(select(x < -104.0f, -104.0f, x)) * 0x1p-64f;  // rounds to 0 there
 }
 
 MINIM_HD inline float exp(float x) {
@@ -142,6 +147,17 @@ MINIM_HD inline float erf(float x) {
                               0.02183780271f, -0.002947596439f, 0.0001863732034f);
   return copysign(select(a < 1.0f, near, 1.0f - exp_near(log_erfc)), x);
 }
+
+/// (1 - Phi(a)) e^(a^2 / 2) for 0 <= a <= 15, and NaN: what is left of the normal distribution's
+/// tail, a smooth function from 1/2 down. Within 4 (1 + a^2 / 2) 2^-24: e^(-a^2 / 2) has that error
+/// too.
+MINIM_HD inline float mills_ratio(float a) {
+  const float t = 1.0f / (1.0f + 0.375f * a);
+  const float p =
+      polynomial(1.0f - 2.0f * t, 0.2744316556f, -0.1089680369f, 0.02075562719f, 0.00358852285f,
+                 -0.002203220542f, -0.0004214653868f, 0.0002447910652f, 8.720563385e-05f);
+  return 0.5f - a * (t * p);
+}
 // sin, cos and pow are computed in f64, and rounded once at the end.
 inline constexpr double kRound64 = 0x1.8p52;  // adding it leaves an integer in the low bits
 
@@ -192,9 +208,9 @@ MINIM_HD inline double log2_positive(double a) {
   constexpr double kInf64 = std::numeric_limits<double>::infinity();
   return select(a == 0, -kInf64, select(a < kInf64, v, a));
 }
-/// 2^t; beyond 200 and -200, where a float is infinite or 0, as there.
-MINIM_HD inline double exp2_clamped(double t) {
-  const double low = select(t < -200, -200.0, t), in = select(low > 200, 200.0, low);
+/// 2^t; beyond `most` and -most as there: at 200 a float is infinite or 0.
+MINIM_HD inline double exp2_clamped(double t, double most = 200) {
+  const double low = select(t < -most, -most, t), in = select(low > most, most, low);
   const double shifted = in + kRound64;
   const double p = polynomial(in - (shifted - kRound64), 0.9999999999595, 0.6931471805568,
                               0.2402265121412, 0.05550410906374, 0.0096180255304, 0.001333347840987,
@@ -214,6 +230,14 @@ MINIM_HD inline float pow(float x, float y) {
   v = bits<float>(bits<uint32_t>(v) ^ (odd & bits<uint32_t>(x)));
   v = select((x == -1) & (fabs(y) == kInf), 1.0f, v);
   return select((x == 1) | (y == 0), 1.0f, v);
+}
+/// s y x^(y - 1), where the power alone need not fit.
+MINIM_HD inline float pow_slope(float s, float x, float y) {
+  const float p = pow(x, y - 1.0f), a = fabs(x);
+  const double power = exp2_clamped((double(y) - 1) * log2_positive(double(a)), 1000);
+  const float v = float(double(s) * double(y) * power);
+  const float signed_v = bits<float>(bits<uint32_t>(v) ^ (bits<uint32_t>(p) & 0x80000000u));
+  return select((a > 0) & (a < kInf) & (fabs(y) < kInf) & (p == p), signed_v, s * y * p);
 }
 }  // namespace fp32
 
@@ -241,6 +265,25 @@ MINIM_HD inline double log1p(double x) { return ::log1p(x); }
 MINIM_HD inline double tanh(double x) { return ::tanh(x); }
 MINIM_HD inline double erf(double x) { return ::erf(x); }
 
+// Far out a tail e^-a f(a) is as small as numbers get, and e^-a alone is smaller: its last digits
+// would be lost before they are multiplied. So the factor is kept 2^64 times as large, and kLower
+// puts the product in its place.
+inline constexpr float kLower = 0x1p-64f;
+/// e^x 2^64 for -126 <= x <= 0 (f64: -800), and NaN.
+MINIM_HD inline float exp_lifted(float x) { return fp32::exp_lifted(x); }
+MINIM_HD inline double exp_lifted(double x) {
+  const double root = ::exp(0.5 * x);
+  return root * 0x1p64 * root;
+}
+/// (1 - Phi(a)) e^(a^2 / 2) for 0 <= a <= 15 (f64: 40), and NaN; Phi is the normal distribution's.
+MINIM_HD inline float mills_ratio(float a) { return fp32::mills_ratio(a); }
+MINIM_HD inline double mills_ratio(double a) {
+  if (a < 26) return 0.5 * ::erfc(a * 0.70710678118654752440) / ::exp(-0.5 * a * a);
+  const double s = -1 / (a * a);  // the asymptotic series
+  return 0.39894228040143267794 / a *
+         fp32::polynomial(s, 1.0, 1, 3, 15, 105, 945, 10395, 135135, 2027025);
+}
+
 MINIM_HD inline float sqrt(float x) { return ::sqrtf(x); }
 MINIM_HD inline double sqrt(double x) { return ::sqrt(x); }
 template <class A>
@@ -250,6 +293,16 @@ MINIM_HD inline A rsqrt(A x) {
 
 MINIM_HD inline double pow(double x, double y) { return ::pow(x, y); }
 MINIM_HD inline float pow(float x, float y) { return fp32::pow(x, y); }
+/// s y x^(y - 1), where the power alone need not fit.
+MINIM_HD inline float pow_slope(float s, float x, float y) { return fp32::pow_slope(s, x, y); }
+MINIM_HD inline double pow_slope(double s, double x, double y) {
+  const double a = fabs(x);
+  if (fabs(y) < 0.5) return s * y * ::pow(x, y) / x;  // y - 1 would round
+  const double p = ::pow(x, y - 1), root = ::pow(a, 0.5 * (y - 1));
+  constexpr double least = std::numeric_limits<double>::min(), most = 1 / least;
+  if (!(a > 0 && a < most * 4) || p != p || (fabs(p) > least && fabs(p) < most)) return s * y * p;
+  return ::copysign(s * y * root * root, s * y * ::copysign(1.0, p));
+}
 MINIM_HD inline double sin(double x) { return ::sin(x); }
 MINIM_HD inline float sin(float x) { return fp32::sin(x); }
 MINIM_HD inline double cos(double x) { return ::cos(x); }

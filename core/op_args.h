@@ -77,13 +77,14 @@ struct OpArgs {
 using Kernel = void (*)(OpArgs&);
 
 /// Sums `from` over the axes along which `to` was broadcast, in the compute type A and a fixed
-/// order, rounding once. `from` is dense with elements A and the broadcast shape.
+/// order, divides by `by` and rounds once; where sums on the way leave A, in Wider<A>. `from` is
+/// dense with elements A and the broadcast shape.
 template <class A>
-void sum_to(const A* from, const Shape& shape, const Arg& to);
+void sum_to(const A* from, const Shape& shape, const Arg& to, Index by = 1);
 
 /// The same from any dtype and strides; to the same shape, copies with one rounding; a dense
 /// argument, set to 0.
-void sum_to(const Arg& from, const Arg& to);
+void sum_to(const Arg& from, const Arg& to, Index by = 1);
 void copy(const Arg& from, const Arg& to);
 void fill_zero(const Arg& to);
 

@@ -7,6 +7,7 @@
 #include "minim/core/parallel.h"
 #include "minim/core/per_isa.h"
 #include "minim/core/sum.h"
+#include "minim/core/wide.h"
 
 namespace minim {
 namespace {
@@ -63,9 +64,14 @@ struct Sum {
   DType dtype;
   const Arg& to;
   Axes kept, summed;
-  Index outputs, terms;
+  Index outputs, terms, by;  ///< by: what sums are divided by
 
-  void store(Index output, const A* values, Index n, Index stride) const {
+  /// Stores the totals of outputs first, ... first + n - 1.
+  void store(Index output, A* values, Index n, Index stride) const {
+    for (Index i = 0; i < n; ++i)
+      values[i] = !is_finite(values[i]) ? wide(output + i)
+                  : by == 1             ? values[i]
+                                        : values[i] / A(by);
     store_run(advance(to.data, to.dtype, kept.offset(output, kept.to)), to.dtype, stride, n,
               values);
   }
@@ -83,6 +89,20 @@ struct Sum {
       if (x != buffer + i) std::copy(x, x + run, buffer + i);
     }
     return buffer;
+  }
+
+  /// An output whose sum has left A, or of whose terms one is not finite.
+  A wide(Index output) const {
+    if constexpr (std::is_integral_v<A>) return 0;
+    const Index base = kept.offset(output, kept.from);
+    Wider<A> total = 0;
+    A buffer[kAtOnce];
+    for (Index at = 0, m; at < terms; at += m) {
+      m = std::min(terms - at, kAtOnce);
+      const A* x = load_terms(base, at, m, buffer);
+      total += sum16<Wider<A>>(m, [=](Index j) { return Wider<A>(x[j]); });
+    }
+    return A(total / Wider<A>(A(by)));
   }
 
   /// Terms lie along the run: one output at a time.
@@ -154,9 +174,9 @@ struct Sum {
 };
 
 template <class A>
-void sum_dense(const void* from, DType dtype, const Shape& shape, const Arg& to) {
+void sum_dense(const void* from, DType dtype, const Shape& shape, const Arg& to, Index by) {
   Strides source = contiguous_strides(shape), target = to.strides;
-  Sum<A> sum{from, dtype, to, {}, {}, to.shape.numel(), 1};
+  Sum<A> sum{from, dtype, to, {}, {}, to.shape.numel(), 1, by};
   int shift = shape.rank() - to.shape.rank();
   for (int i = 0; i < shape.rank(); ++i) {
     bool is_summed = i < shift || (to.shape[i - shift] == 1 && shape[i] != 1);
@@ -176,33 +196,33 @@ void sum_dense(const void* from, DType dtype, const Shape& shape, const Arg& to)
 }
 
 template <class A>
-void sum_as(const Arg& from, const Arg& to) {
+void sum_as(const Arg& from, const Arg& to, Index by) {
   const Strides dense = contiguous_strides(from.shape);
   if (from.strides == dense && (is_floating(from.dtype) || std::is_integral_v<A>))
-    return sum_dense<A>(from.data, from.dtype, from.shape, to);
+    return sum_dense<A>(from.data, from.dtype, from.shape, to, by);
   Scratch<A> copied(size_t(from.shape.numel()));
   copy(from, {copied.data(), dtype_for<A>(), from.shape, dense, true});
-  sum_dense<A>(copied.data(), dtype_for<A>(), from.shape, to);
+  sum_dense<A>(copied.data(), dtype_for<A>(), from.shape, to, by);
 }
 
 }  // namespace
 
 template <class A>
-void sum_to(const A* from, const Shape& shape, const Arg& to) {
-  sum_dense<A>(from, dtype_for<A>(), shape, to);
+void sum_to(const A* from, const Shape& shape, const Arg& to, Index by) {
+  sum_dense<A>(from, dtype_for<A>(), shape, to, by);
 }
-template void sum_to(const float*, const Shape&, const Arg&);
-template void sum_to(const double*, const Shape&, const Arg&);
-template void sum_to(const int64_t*, const Shape&, const Arg&);
+template void sum_to(const float*, const Shape&, const Arg&, Index);
+template void sum_to(const double*, const Shape&, const Arg&, Index);
+template void sum_to(const int64_t*, const Shape&, const Arg&, Index);
 
-void sum_to(const Arg& from, const Arg& to) {
+void sum_to(const Arg& from, const Arg& to, Index by) {
   switch (compute_in(promote_types(from.dtype, to.dtype))) {
     case Compute::f32:
-      return sum_as<float>(from, to);
+      return sum_as<float>(from, to, by);
     case Compute::f64:
-      return sum_as<double>(from, to);
+      return sum_as<double>(from, to, by);
     case Compute::i64:
-      return sum_as<int64_t>(from, to);
+      return sum_as<int64_t>(from, to, by);
   }
 }
 

@@ -70,7 +70,7 @@ __global__ void rowwise_forward_kernel(RowwiseArgs<Op> p, A* memory) {
     A* y[NO];
     for (size_t k = 0; k < NI; ++k) x[k] = load_row(p.in[k], p.rows, r, buffer + k * n);
     for (size_t k = 0; k < NO; ++k) y[k] = buffer + (NI + k) * n;
-    Op::forward(WarpLane{p.rows.inner.numel}, p.attrs, x, y);
+    row_forward<Op, A>(WarpLane{p.rows.inner.numel}, p.attrs, x, y);
     for (size_t k = 0; k < NO; ++k) store_row(p.out[k], p.rows, r, y[k]);
   }
 }

@@ -9,6 +9,9 @@
 //   forward(lane, attrs, x, y): x[k][j] reads operand k, y[k][j] writes output k; x[k] is null
 //   where it was not given; vjp(lane, attrs, x, y, g, d): d[k] is null where it is not wanted, g[k]
 //   where it is zero. Not called for a row at which only zeros arrive: its gradients are 0.
+//   With `static constexpr bool wide = true` both are templates on the number that they compute in,
+//   forward<W> and vjp<W>, and say whether it sufficed: false from W = A, and the row is made again
+//   with W = Wider<A> (core/wide.h).
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -17,6 +20,7 @@
 #include "minim/core/loops.h"
 #include "minim/core/row_io.h"
 #include "minim/core/sum.h"
+#include "minim/core/wide.h"
 
 namespace minim {
 
@@ -38,7 +42,9 @@ struct CpuLane {
   }
   template <class A, class F>
   A sum(F f) const {
-    return n <= kSumBlock && n % kLanes == 0 ? sum_whole<A>(n, f) : sum16<A>(n, f);
+    if constexpr (std::is_arithmetic_v<A>)
+      if (n <= kSumBlock && n % kLanes == 0) return sum_whole<A>(n, f);
+    return sum16<A>(n, f);
   }
   template <class A, class F>
   A max(F f) const {
@@ -59,6 +65,31 @@ struct CpuLane {
   }
 };
 
+template <class Op>
+concept HasWide = requires {
+  requires Op::wide;
+};
+
+/// Not inlined, so that it is compiled once for all instruction sets, and out of the way.
+template <class Op, class A, class Lane>
+[[gnu::noinline]] MINIM_HD void wide_forward(Lane lane, const attrs_t<Op>& attrs, const A* const* x,
+                                             A* const* y) {
+  Op::template forward<Wider<A>>(lane, attrs, x, y);
+}
+template <class Op, class A, class Lane>
+[[gnu::noinline]] MINIM_HD void wide_vjp(Lane lane, const attrs_t<Op>& attrs, const A* const* x,
+                                         const A* const* y, const A* const* g, A* const* d) {
+  Op::template vjp<Wider<A>>(lane, attrs, x, y, g, d);
+}
+
+template <class Op, class A, class Lane>
+MINIM_HD void row_forward(Lane lane, const attrs_t<Op>& attrs, const A* const* x, A* const* y) {
+  if constexpr (!HasWide<Op>)
+    Op::forward(lane, attrs, x, y);
+  else if (!Op::template forward<A>(lane, attrs, x, y))
+    wide_forward<Op>(lane, attrs, x, y);
+}
+
 /// Op::vjp, but a row at which only zeros arrive sends zeros on, whatever is in it: see vjp_at.
 template <class Op, class A, class Lane>
 MINIM_HD void row_vjp(Lane lane, const attrs_t<Op>& attrs, const A* const* x, const A* const* y,
@@ -69,7 +100,13 @@ MINIM_HD void row_vjp(Lane lane, const attrs_t<Op>& attrs, const A* const* x, co
   bool some = false;
   for (size_t k = 0; k < outputs.size(); ++k)
     some = some || (g[k] && lane_of(outputs[k]).any([=](Index j) { return g[k][j] != A(0); }));
-  if (some) return Op::vjp(lane, attrs, x, y, g, d);
+  if constexpr (HasWide<Op>) {
+    if (some && !Op::template vjp<A>(lane, attrs, x, y, g, d))
+      wide_vjp<Op>(lane, attrs, x, y, g, d);
+  } else if (some) {
+    Op::vjp(lane, attrs, x, y, g, d);
+  }
+  if (some) return;
   for (size_t k = 0; k < operands.size(); ++k)
     if (d[k]) lane_of(operands[k].along).each([=](Index j) { d[k][j] = A(0); });
 }
@@ -86,7 +123,7 @@ struct ForwardRows {
       A* y[Op::outputs.size()];
       for (size_t k = 0; k < Op::operands.size(); ++k) x[k] = in[k][i];
       for (size_t k = 0; k < Op::outputs.size(); ++k) y[k] = out[k][i];
-      Op::forward(CpuLane{n}, *attrs, x, y);
+      row_forward<Op, A>(CpuLane{n}, *attrs, x, y);
     }
   }
 };

@@ -41,6 +41,18 @@ struct AvgPool2d : PoolOf<AvgPool2d> {
       for (Index i = 0; i < run.n; ++i) total[i] += sum[i];
     }
     for (Index i = 0; i < run.n; ++i) y[i] = total[i] / n[i];
+    for (Index i = 0; i < run.n; ++i)
+      if (!is_finite(y[i])) y[i] = A(sum_at(w, run.oh, run.first + i, x) / Wider<A>(n[i]));
+  }
+  /// The sum of a window that has left A.
+  template <class A>
+  static Wider<A> sum_at(const Window& w, Index oh, Index ow, const A* x) {
+    const auto hs = w.h.taps(oh), ws = w.w.taps(ow);
+    Wider<A> sum = 0;
+    for (Index kh = hs.begin; kh < hs.end; ++kh)
+      for (Index kw = ws.begin; kw < ws.end; ++kw)
+        sum += Wider<A>(x[w.h.at(oh, kh) * w.w.in + w.w.at(ow, kw)]);
+    return sum;
   }
   template <class A>
   static void spread(const OpArgs& args, const Window& w, Run run, const A*, const A* g, A* d) {

@@ -20,7 +20,7 @@ struct ProbabilityEntropy {
   template <class A>
   MINIM_HD static void vjp(A g, A, A x, A target, A* d) {
     const A spread = x * (A(1) - x);
-    d[0] = g * (x - target) / (spread < A(1e-12) ? A(1e-12) : spread);
+    d[0] = g * ((x - target) / (spread < A(1e-12) ? A(1e-12) : spread));
     d[1] = g * (stopped(math::log1p(-x)) - stopped(math::log(x)));
   }
 };

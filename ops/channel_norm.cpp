@@ -76,11 +76,28 @@ struct Planes {
   }
   A rstd(Index set) const { return math::rsqrt(var[set] + A(norm.eps)); }
 
-  void measure(Index set, const A* x) const {
-    const A size = A(std::max<Index>(1, n));
-    const A m = sum16<A>(n, [=](Index j) { return x[j]; }) / size;
-    mean[set] = m;
-    var[set] = sum16<A>(n, [=](Index j) { return (x[j] - m) * (x[j] - m); }) / size;
+  template <class W>
+  struct Statistics {
+    W mean, var, rstd;
+  };
+  template <class W>
+  Statistics<W> with_rstd(W m, W v) const {
+    return {m, v, math::rsqrt(v + W(norm.eps))};
+  }
+  template <class W>
+  Statistics<W> measure(const A* x) const {
+    const W size = W(A(std::max<Index>(1, n)));
+    const W m = sum16<W>(n, [=](Index j) { return W(x[j]); }) / size;
+    return with_rstd(m, sum16<W>(n, [=](Index j) { return (W(x[j]) - m) * (W(x[j]) - m); }) / size);
+  }
+  /// Whether a set with mean[set] and var[set] can be normalised in A (core/wide.h).
+  bool safe(Index set) const {
+    return suffices<A>(var[set] + A(norm.eps)) && math::fabs(mean[set]) <= kSafe<A>;
+  }
+  /// What sets that cannot be are normalised with.
+  Statistics<Wider<A>> wide(Index set, const A* x) const {
+    using W = Wider<A>;
+    return norm.mean < 0 ? measure<W>(x) : with_rstd(W(mean[set]), W(var[set]));
   }
 
   void forward() const {
@@ -91,12 +108,23 @@ struct Planes {
     each({&args.in[0], &args.out[0]}, [&](Index set, const auto& io) {
       const A* x = load(io[0], set);
       A* y = target(io[1], set);
-      if (norm.mean < 0) measure(set, x);
-      const A shift = mean[set], scale = rstd(set);
-      for (Index k = 0, j = 0; j < n; ++k) {
-        const Index c = channel(set, k), end = norm.adjacent ? j + rows.n : n;
-        const A w = weight.values[size_t(c)], b = bias.values[size_t(c)];
-        for (; j < end; ++j) y[j] = (x[j] - shift) * scale * w + b;
+      if (norm.mean < 0) {
+        const auto s = measure<A>(x);
+        mean[set] = s.mean, var[set] = s.var;
+      }
+      auto normalise = [&]<class W>(W shift, W scale) {
+        for (Index k = 0, j = 0; j < n; ++k) {
+          const Index c = channel(set, k), end = norm.adjacent ? j + rows.n : n;
+          const W w = W(weight.values[size_t(c)]), b = W(bias.values[size_t(c)]);
+          for (; j < end; ++j) y[j] = A((W(x[j]) - shift) * scale * w + b);
+        }
+      };
+      if (safe(set)) {
+        normalise(mean[set], rstd(set));
+      } else {
+        const auto s = wide(set, x);
+        if (norm.mean < 0) mean[set] = A(s.mean), var[set] = A(s.var);
+        normalise(s.mean, s.rstd);
       }
       store(io[1], set);
     });
@@ -120,29 +148,40 @@ struct Planes {
         if (to.data) store(io[2], set);
         return;
       }
-      const A shift = mean[set], scale = rstd(set);
-      for (Index j = 0; j < n; ++j) d[j] = given && g[j] == A(0) ? A(0) : (x[j] - shift) * scale;
-      A along = 0, level = 0;
-      for (Index k = 0; k < norm.count; ++k) {
-        const size_t p = size_t(set * norm.count + k);
-        const A *xs = d + k * rows.n, *gs = g + k * rows.n,
-                w = weight.values[size_t(channel(set, k))];
-        auto sum = [&](auto f) { return rows.n == 1 ? A(0) + f(0) : sum16<A>(rows.n, f); };
-        along += w * (g_normal[p] = sum([=](Index j) { return gs[j] * xs[j]; }));
-        level += w * (g_sum[p] = sum([=](Index j) { return gs[j]; }));
+      auto run = [&]<class W>(W shift, W scale) {
+        for (Index j = 0; j < n; ++j)
+          d[j] = given && g[j] == A(0) ? A(0) : A((W(x[j]) - shift) * scale);
+        W along = W(0), level = W(0);
+        for (Index k = 0; k < norm.count; ++k) {
+          const size_t p = size_t(set * norm.count + k);
+          const A *xs = d + k * rows.n, *gs = g + k * rows.n;
+          const W w = W(weight.values[size_t(channel(set, k))]);
+          auto sum = [&](auto f) { return rows.n == 1 ? W(0) + f(0) : sum16<W>(rows.n, f); };
+          const W own = sum([=](Index j) { return W(gs[j]) * W(xs[j]); });
+          const W g_own = sum([=](Index j) { return W(gs[j]); });
+          g_normal[p] = A(own), g_sum[p] = A(g_own);
+          along += w * own;
+          level += w * g_own;
+        }
+        if (!to.data) return true;
+        along /= W(A(n));
+        level /= W(A(n));
+        if (!given && !suffices<A>(math::fabs(along) + math::fabs(level))) return false;
+        for (Index k = 0, j = 0; j < n; ++k) {
+          const Index end = norm.adjacent ? j + rows.n : n;
+          const W w = W(weight.values[size_t(channel(set, k))]);
+          for (; j < end; ++j)
+            d[j] = !given         ? A(scale * (w * W(g[j]) - level - W(d[j]) * along))
+                   : g[j] == A(0) ? A(0)
+                                  : A(scale * (w * W(g[j])));
+        }
+        return true;
+      };
+      if (!safe(set) || !run(mean[set], rstd(set))) {
+        const auto s = wide(set, x);
+        run(s.mean, s.rstd);
       }
-      if (!to.data) return;
-      along /= A(n);
-      level /= A(n);
-      for (Index k = 0, j = 0; j < n; ++k) {
-        const Index end = norm.adjacent ? j + rows.n : n;
-        const A w = weight.values[size_t(channel(set, k))];
-        for (; j < end; ++j)
-          d[j] = !given         ? scale * (w * g[j] - level - d[j] * along)
-                 : g[j] == A(0) ? A(0)
-                                : scale * (w * g[j]);
-      }
-      store(io[2], set);
+      if (to.data) store(io[2], set);
     });
     auto reduce = [&](int operand, const Scratch<A>& sums, auto slope) {
       if (operand < 0 || !args.grad_in[operand].data) return;

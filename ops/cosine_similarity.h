@@ -10,6 +10,7 @@ namespace minim::op {
 struct CosineSimilarity {
   static constexpr std::array operands{Operand{"x"}, Operand{"y"}};
   static constexpr std::array outputs{Along::each};
+  static constexpr bool wide = true;
   static constexpr Saves saves{.inputs = 0b11};
   struct Attrs {
     Index dim = 1;
@@ -25,34 +26,39 @@ struct CosineSimilarity {
            "; they must be equal: reshape or expand one");
   }
 
-  template <class A>
-  MINIM_HD static A divisor(const Attrs& attrs, A norm) {
-    return norm < A(attrs.eps) ? A(attrs.eps) : norm;
+  template <class W>
+  MINIM_HD static W divisor(const Attrs& attrs, W norm) {
+    return norm < W(attrs.eps) ? W(attrs.eps) : norm;
   }
-  template <class A, class Lane>
-  MINIM_HD static A cosine(Lane lane, const A* x, A by_x, const A* y, A by_y) {
-    return lane.template sum<A>([=](Index j) { return x[j] / by_x * (y[j] / by_y); });
+  template <class W, class A, class Lane>
+  MINIM_HD static W cosine(Lane lane, const A* x, W by_x, const A* y, W by_y) {
+    return lane.template sum<W>([=](Index j) { return W(x[j]) / by_x * (W(y[j]) / by_y); });
   }
-  template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs& attrs, In<A> x, Out<A> y) {
-    const A c = cosine(lane, x[0], divisor(attrs, Norm::value(lane, 2, x[0])), x[1],
-                       divisor(attrs, Norm::value(lane, 2, x[1])));
-    lane.once([=] { y[0][0] = c; });
+  template <class W, class A, class Lane>
+  MINIM_HD static bool forward(Lane lane, const Attrs& attrs, In<A> x, Out<A> y) {
+    const W by_x = divisor(attrs, Norm::value<W>(lane, 2, x[0])),
+            by_y = divisor(attrs, Norm::value<W>(lane, 2, x[1]));
+    const W c = cosine<W>(lane, x[0], by_x, x[1], by_y);
+    lane.once([=] { y[0][0] = A(c); });
+    return suffices<A>(by_x) && suffices<A>(by_y);
   }
-  template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs& attrs, In<A> x, In<A>, In<A> g, Out<A> d) {
-    const A norm[2] = {Norm::value(lane, 2, x[0]), Norm::value(lane, 2, x[1])};
-    const A by[2] = {divisor(attrs, norm[0]), divisor(attrs, norm[1])};
-    const A c = cosine(lane, x[0], by[0], x[1], by[1]);
+  template <class W, class A, class Lane>
+  MINIM_HD static bool vjp(Lane lane, const Attrs& attrs, In<A> x, In<A>, In<A> g, Out<A> d) {
+    const W norm[2] = {Norm::value<W>(lane, 2, x[0]), Norm::value<W>(lane, 2, x[1])};
+    const W by[2] = {divisor(attrs, norm[0]), divisor(attrs, norm[1])};
+    const W c = cosine<W>(lane, x[0], by[0], x[1], by[1]);
     for (int k = 0; k < 2; ++k) {
       if (!d[k]) continue;
-      const A *own = x[k], *other = x[1 - k], by_own = by[k], by_other = by[1 - k];
-      const A slope = norm[k] == A(0) ? A(0) : g[0][0] / by_own;
-      const A along = norm[k] < by_own ? A(0) : c;  // a clamped length does not change
+      const A *own = x[k], *other = x[1 - k];
+      const W by_own = by[k], by_other = by[1 - k];
+      const W slope = norm[k] == W(0) ? W(0) : W(g[0][0]) / by_own;
+      const W along = norm[k] < by_own ? W(0) : c;  // a clamped length does not change
       A* to = d[k];
-      lane.each(
-          [=](Index j) { to[j] = slope * (other[j] / by_other - along * (own[j] / by_own)); });
+      lane.each([=](Index j) {
+        to[j] = A(slope * (W(other[j]) / by_other - along * (W(own[j]) / by_own)));
+      });
     }
+    return suffices<A>(by[0]) && suffices<A>(by[1]);
   }
   static std::vector<Example> examples() {
     Examples<Attrs> all;

@@ -38,6 +38,16 @@ A largest_of(const A* x, Index n) {
   return max16<A>(n, [=](Index j) { return x[j]; });
 }
 
+/// A class at -inf has no part in label smoothing.
+template <class A>
+bool is_masked(A logit) {
+  return logit == -std::numeric_limits<A>::infinity();
+}
+template <class A>
+A finite_classes(const A* x, Index n) {
+  return sum16<A>(n, [=](Index j) { return is_masked(x[j]) ? A(0) : A(1); });
+}
+
 template <class A>
 struct RowForward {
   /// @param powers room for n numbers
@@ -47,8 +57,9 @@ struct RowForward {
     const A log_sum = math::log(sum16<A>(n, [=](Index j) { return powers[j]; }));
     A loss = (largest - x[target]) + log_sum;
     if (smoothing > A(0)) {
-      const A mean = sum16<A>(n, [=](Index j) { return largest - x[j]; }) / A(n) + log_sum;
-      loss = (A(1) - smoothing) * loss + smoothing * mean;
+      const A below = sum16<A>(n, [=](Index j) { return is_masked(x[j]) ? A(0) : largest - x[j]; });
+      const A mean = below / finite_classes(x, n) + log_sum;
+      loss = (smoothing == A(1) ? A(0) : (A(1) - smoothing) * loss) + smoothing * mean;
     }
     *row = {loss, log_sum};
   }
@@ -82,8 +93,15 @@ void forward_in(OpArgs& args) {
 template <class A>
 struct RowBackward {
   static void run(const A* x, Index n, Index target, A smoothing, A log_sum, A scale, A* d) {
-    const A uniform = smoothing / A(n), largest = largest_of(x, n);
-    auto excess = [=](Index j) { return math::exp_negative((x[j] - largest) - log_sum) - uniform; };
+    const A largest = largest_of(x, n);
+    auto p = [=](Index j) { return math::exp_negative((x[j] - largest) - log_sum); };
+    if (smoothing == A(0)) {
+      many(n, x, [=](Index j) { d[j] = scale * p(j); });
+      d[target] = scale * (p(target) - A(1));
+      return;
+    }
+    const A uniform = smoothing / finite_classes(x, n);
+    auto excess = [=](Index j) { return p(j) - (is_masked(x[j]) ? A(0) : uniform); };
     many(n, x, [=](Index j) { d[j] = scale * excess(j); });
     d[target] = scale * (excess(target) - (A(1) - smoothing));
   }

@@ -1,7 +1,9 @@
 // -log softmax(logits)[target], with logits (..., C) and class numbers target (...). Targets equal
 // to ignore_index count neither in the sum nor in the mean; when all are ignored the loss is 0 and
 // so is its gradient. The loss is computed and returned in fp32 (f64 for f64), whatever the logits'
-// dtype. Label smoothing: (1 - s) nll + s * mean over C of -log p (Szegedy et al., 2016).
+// dtype. Label smoothing: (1 - s) nll + s * mean of -log p over the classes (Szegedy et al., 2016)
+// whose logit is not -inf: a masked class has the probability 0 and gets no share of s. The loss is
+// inf where the target itself is masked.
 // @throws Error where the shapes do not fit, or naming the value, its position and the valid range
 // of a wrong target.
 #pragma once

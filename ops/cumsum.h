@@ -1,5 +1,6 @@
 // The running sum along an axis. A sum in order has no lanes to keep its error small, so it is kept
-// in f64 and each element is rounded once.
+// in f64 and each element is rounded once; of f64, wider still where it leaves the range
+// (core/wide.h).
 #pragma once
 #include "minim/ops/reduce_struct.h"
 #include "minim/ops/softmax.h"
@@ -9,6 +10,7 @@ namespace minim::op {
 struct CumSum {
   static constexpr std::array operands{Operand{"x"}};
   static constexpr std::array outputs{Along::row};
+  static constexpr bool wide = true;
   static constexpr bool integers = true;
   static constexpr Result result = Result::attribute;
   struct Attrs {
@@ -22,25 +24,24 @@ struct CumSum {
     args.out[0].shape = args.in[0].shape;
     axes(attrs, args.in[0].shape.rank());
   }
-  template <class A>
-  using Wide = std::conditional_t<std::is_integral_v<A>, A, double>;
-  template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs&, In<A> x, Out<A> y) {
-    const A* row = x[0];
-    A* to = y[0];
+  /// to(at(j)) = from(at(0)) + ... + from(at(j)); false where that left f64 on the way.
+  template <class W, class A, class Lane, class At>
+  MINIM_HD static bool run(Lane lane, const A* from, A* to, At at) {
+    using Sum = std::conditional_t<std::is_same_v<A, float>, double, W>;
     lane.once([=] {
-      Wide<A> sum = 0;
-      for (Index j = 0; j < lane.n; ++j) to[j] = A(sum += row[j]);
+      Sum sum = 0;
+      for (Index j = 0; j < lane.n; ++j) to[at(j)] = A(sum += Sum(from[at(j)]));
     });
+    return !std::is_same_v<Sum, A> || lane.n == 0 || is_finite(to[at(lane.n - 1)]);
   }
-  template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs&, In<A>, In<A>, In<A> g, Out<A> d) {
-    const A* from = g[0];
-    A* to = d[0];
-    lane.once([=] {
-      Wide<A> sum = 0;
-      for (Index j = lane.n; j-- > 0;) to[j] = A(sum += from[j]);
-    });
+  template <class W, class A, class Lane>
+  MINIM_HD static bool forward(Lane lane, const Attrs&, In<A> x, Out<A> y) {
+    return run<W>(lane, x[0], y[0], [](Index j) { return j; });
+  }
+  template <class W, class A, class Lane>
+  MINIM_HD static bool vjp(Lane lane, const Attrs&, In<A>, In<A>, In<A> g, Out<A> d) {
+    const Index last = lane.n - 1;
+    return run<W>(lane, g[0], d[0], [=](Index j) { return last - j; });
   }
   static std::vector<Example> examples() { return Softmax::row_examples<CumSum>(); }
 };

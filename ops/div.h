@@ -16,7 +16,7 @@ struct Div {
   template <class A>
   MINIM_HD static void vjp(A g, A, A x, A y, A* d) {
     d[0] = g / y;
-    d[1] = -g * x / (y * y);
+    d[1] = -g * (x / y) / y;  // neither y * y nor g * x need fit
   }
 };
 

@@ -17,21 +17,24 @@ struct Divergence {
   static std::vector<Attrs> variants() { return {{}, {.log_target = true}}; }
   template <class A>
   struct Target {
-    A p, log;
+    A p, log;  // p: its square root where it may be smaller than any number
+    bool rooted;
     MINIM_HD Target(const Attrs& attrs, A target)
-        : p(attrs.log_target ? math::exp(target) : target),
-          log(attrs.log_target ? target : math::log(target)) {}
+        : p(attrs.log_target ? math::exp(A(0.5) * target) : target),
+          log(attrs.log_target ? target : math::log(target)),
+          rooted(attrs.log_target) {}
+    MINIM_HD A times(A v) const { return p * (rooted ? p * v : v); }
   };
   template <class A>
   MINIM_HD static A forward(const Attrs& attrs, A x, A target) {
     const Target<A> t(attrs, target);
-    return t.p == A(0) ? A(0) : t.p * (t.log - x);
+    return t.p == A(0) ? A(0) : t.times(t.log - x);
   }
   template <class A>
   MINIM_HD static void vjp(const Attrs& attrs, A g, A, A x, A target, A* d) {
     const Target<A> t(attrs, target);
-    const A slope = attrs.log_target ? t.p * (A(1) + t.log - x) : A(1) + t.log - x;
-    d[0] = -g * t.p;
+    const A rise = A(1) + t.log - x, slope = t.rooted ? t.times(rise) : rise;
+    d[0] = -t.times(g);
     d[1] = t.p == A(0) ? A(0) : g * slope;
   }
 };

@@ -1,6 +1,7 @@
 // (x - mean) / sqrt(var + eps) * weight + bias over the last axis, var of the population, in two
 // passes (Ba, Kiros and Hinton, 2016). Everything but x and the result is fp32 (f64 for f64): var
-// overflows f16 from 256 on, and eps would vanish in it.
+// overflows f16 from 256 on, and eps would vanish in it. Where var leaves fp32 (x from 1e15 on) or
+// vanishes in it, that row is made in f64 (core/wide.h).
 #pragma once
 #include "minim/ops/norm_struct.h"
 
@@ -10,9 +11,11 @@ struct LayerNorm {
   static constexpr std::array operands{
       Operand{"x"}, Operand{.name = "weight", .optional = true, .along = Along::shared},
       Operand{.name = "bias", .optional = true, .along = Along::shared}};
-  static constexpr std::array outputs{
-      Along::row, Along::each, Along::each};  // y, and for backward: mean, 1 / sqrt(var + eps)
+  static constexpr std::array outputs{Along::row, Along::each,
+                                      Along::each};  // y, and for backward: mean, 1 / sqrt(var +
+                                                     // eps); 0 where that was not made in A
   static constexpr int returned = 1;
+  static constexpr bool wide = true;
   static constexpr Saves saves{.inputs = 0b011, .outputs = 0b110};
   struct Attrs {
     double eps = 1e-5;
@@ -21,40 +24,61 @@ struct LayerNorm {
   static uint32_t axes(const Attrs&, int rank) { return last_axis(rank, "layer_norm"); }
   static void check(OpArgs& args) { check_parameters(args, operands, "layer_norm"); }
 
-  template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs& attrs, In<A> x, Out<A> y) {
-    const A *row = x[0], *weight = x[1], *bias = x[2], n = A(lane.n);
+  template <class W>
+  struct Statistics {
+    W mean, rstd;
+    bool safe;
+  };
+  template <class W, class A, class Lane>
+  MINIM_HD static Statistics<W> statistics(Lane lane, const Attrs& attrs, const A* x) {
+    const W n = W(A(lane.n)), mean = lane.template sum<W>([=](Index j) { return W(x[j]); }) / n;
+    const W var =
+        lane.template sum<W>([=](Index j) { return (W(x[j]) - mean) * (W(x[j]) - mean); }) / n;
+    return {mean, math::rsqrt(var + W(attrs.eps)), suffices<A>(var + W(attrs.eps))};
+  }
+  template <class W, class A, class Lane>
+  MINIM_HD static bool forward(Lane lane, const Attrs& attrs, In<A> x, Out<A> y) {
+    const A *row = x[0], *weight = x[1], *bias = x[2];
     A *to = y[0], *kept_mean = y[1], *kept_rstd = y[2];
-    const A mean = lane.template sum<A>([=](Index j) { return row[j]; }) / n;
-    const A var =
-        lane.template sum<A>([=](Index j) { return (row[j] - mean) * (row[j] - mean); }) / n;
-    const A rstd = math::rsqrt(var + A(attrs.eps));
+    const Statistics<W> s = statistics<W>(lane, attrs, row);
+    if (!s.safe) return false;
+    const W mean = s.mean, rstd = s.rstd;
     lane.each([=](Index j) {
-      const A v = (row[j] - mean) * rstd;
-      to[j] = (weight ? v * weight[j] : v) + (bias ? bias[j] : A(0));
+      const W v = (W(row[j]) - mean) * rstd;
+      to[j] = A((weight ? v * W(weight[j]) : v) + (bias ? W(bias[j]) : W(0)));
     });
     lane.once([=] {
-      kept_mean[0] = mean;
-      kept_rstd[0] = rstd;
+      kept_mean[0] = A(mean);
+      kept_rstd[0] = std::is_same_v<W, A> ? A(rstd) : A(0);
     });
+    return true;
   }
-  template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs&, In<A> x, In<A> y, In<A> g, Out<A> d) {
-    const A *row = x[0], *weight = x[1], *from = g[0], mean = y[1][0], rstd = y[2][0],
-            n = A(lane.n);
+  template <class W, class A, class Lane>
+  MINIM_HD static bool vjp(Lane lane, const Attrs& attrs, In<A> x, In<A> y, In<A> g, Out<A> d) {
+    const A *row = x[0], *weight = x[1], *from = g[0];
+    const W n = W(A(lane.n));
     A *dx = d[0], *dweight = d[1], *dbias = d[2];
-    auto normal = [=](Index j) { return (row[j] - mean) * rstd; };
+    Statistics<W> s{W(y[1][0]), W(y[2][0]), y[2][0] > A(0)};
+    if constexpr (!std::is_same_v<W, A>) s = statistics<W>(lane, attrs, row);
+    if (!s.safe) return false;
+    const W mean = s.mean, rstd = s.rstd;
+    auto normal = [=](Index j) { return (W(row[j]) - mean) * rstd; };
     // Called with or without a weight: a condition inside the sums would keep them from being
     // vectorised.
     auto input = [=](auto g_normal) {
-      const A along = lane.template sum<A>([=](Index j) { return g_normal(j) * normal(j); }) / n;
-      const A shift = lane.template sum<A>(g_normal) / n;
-      lane.each([=](Index j) { dx[j] = rstd * (g_normal(j) - shift - normal(j) * along); });
+      const W along = lane.template sum<W>([=](Index j) { return g_normal(j) * normal(j); }) / n;
+      const W shift = lane.template sum<W>(g_normal) / n;
+      if (!suffices<A>(math::fabs(along) + math::fabs(shift))) return false;
+      lane.each([=](Index j) { dx[j] = A(rstd * (g_normal(j) - shift - normal(j) * along)); });
+      return true;
     };
-    if (dx && weight) input([=](Index j) { return from[j] * weight[j]; });
-    if (dx && !weight) input([=](Index j) { return from[j]; });
-    if (dweight) lane.each([=](Index j) { dweight[j] = from[j] * normal(j); });
+    bool done = true;
+    if (dx && weight) done = input([=](Index j) { return W(from[j]) * W(weight[j]); });
+    if (dx && !weight) done = input([=](Index j) { return W(from[j]); });
+    if (!done) return false;
+    if (dweight) lane.each([=](Index j) { dweight[j] = A(W(from[j]) * normal(j)); });
     if (dbias) lane.each([=](Index j) { dbias[j] = from[j]; });
+    return true;
   }
   static std::vector<Example> examples() { return norm_examples<LayerNorm>(2); }
 };

@@ -12,8 +12,8 @@ struct Log : Unary<Log> {
     return math::log(x);
   }
   template <class A>
-  MINIM_HD static A slope(A x, A) {
-    return A(1) / x;
+  MINIM_HD static void vjp(A g, A, A x, A* d) {
+    d[0] = g / x;
   }
 };
 

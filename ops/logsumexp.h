@@ -8,7 +8,7 @@ namespace minim::op {
 struct LogSumExp {
   static constexpr std::array operands{Operand{"x"}};
   static constexpr std::array outputs{
-      Along::each, Along::each};  // the second is the same value in fp32, for backward
+      Along::each, Along::each};  // the second is log(sum(exp(x - max))) in fp32, for backward
   static constexpr int returned = 1;
   static constexpr Saves saves{.inputs = 0b1, .outputs = 0b10};
   using Attrs = Axes;
@@ -17,26 +17,32 @@ struct LogSumExp {
   }
 
   template <class A, class Lane>
-  MINIM_HD static A value(Lane lane, const A* x) {
-    constexpr A kInf = std::numeric_limits<A>::infinity();
-    if (lane.n == 0) return -kInf;
-    const A top = lane.template max<A>([=](Index j) { return x[j]; });
-    if (top == -kInf || top == kInf) return top;
-    return top + math::log(lane.template sum<A>([=](Index j) { return math::exp(x[j] - top); }));
+  MINIM_HD static A largest(Lane lane, const A* x) {
+    return lane.n == 0 ? -std::numeric_limits<A>::infinity()
+                       : lane.template max<A>([=](Index j) { return x[j]; });
   }
   template <class A, class Lane>
   MINIM_HD static void forward(Lane lane, const Attrs&, In<A> x, Out<A> y) {
-    const A v = value(lane, x[0]);
-    lane.once([=] { y[0][0] = y[1][0] = v; });
+    const A *row = x[0], top = largest(lane, row);
+    const bool infinite = math::fabs(top) == std::numeric_limits<A>::infinity();
+    const A rest = infinite ? A(0) : math::log(lane.template sum<A>([=](Index j) {
+      return math::exp(row[j] - top);
+    }));
+    lane.once([=] {
+      y[0][0] = infinite ? top : top + rest;
+      y[1][0] = rest;
+    });
   }
+  /// The largest value is found again rather than saved in a sum with the logarithm, whose rounding
+  /// would be an error of every slope.
   template <class A, class Lane>
   MINIM_HD static void vjp(Lane lane, const Attrs&, In<A> x, In<A> y, In<A> g, Out<A> d) {
-    const A *row = x[0], v = y[1][0], from = g[0][0];
+    const A *row = x[0], rest = y[1][0], from = g[0][0], top = largest(lane, row);
     A* to = d[0];
-    if (v == -std::numeric_limits<A>::infinity())
+    if (top == -std::numeric_limits<A>::infinity())
       lane.each([=](Index j) { to[j] = A(0); });
     else
-      lane.each([=](Index j) { to[j] = from * math::exp(row[j] - v); });
+      lane.each([=](Index j) { to[j] = from * math::exp((row[j] - top) - rest); });
   }
   static std::vector<Example> examples() { return reduce_examples<LogSumExp>(true); }
 };

@@ -8,24 +8,6 @@ uint32_t mask_of(const OpArgs& args) {
 }
 
 template <class A>
-void divide(const Scratch<A>& values, Index n, Index by) {
-  for (Index i = 0; i < n; ++i) values[size_t(i)] /= A(by);
-}
-
-template <class A>
-void forward_as(OpArgs& args) {
-  const Shape& x = args.in[0].shape;
-  const Arg& out = args.out[0];
-  const uint32_t mask = mask_of(args);
-  const Index n = out.shape.numel();
-  Scratch<A> sums(static_cast<size_t>(n));
-  Arg wide{sums.data(), dtype_for<A>(), out.shape, contiguous_strides(out.shape), true};
-  sum_to(args.in[0], keep_axes(wide, x, mask));
-  divide(sums, n, reduced_count(x, mask));
-  copy(wide, out);
-}
-
-template <class A>
 void backward_as(OpArgs& args) {
   const Shape& x = args.in[0].shape;
   const Arg& g = args.grad_out[0];
@@ -34,7 +16,8 @@ void backward_as(OpArgs& args) {
   Scratch<A> parts(static_cast<size_t>(n));
   Arg wide{parts.data(), dtype_for<A>(), g.shape, contiguous_strides(g.shape), true};
   copy(g, wide);
-  divide(parts, n, reduced_count(x, mask));
+  const A by = A(reduced_count(x, mask));
+  for (Index i = 0; i < n; ++i) parts[size_t(i)] /= by;
   copy(spread(wide, x, mask), args.grad_in[0]);
 }
 
@@ -47,7 +30,11 @@ void Mean::infer(OpArgs& args) {
   args.out[0].shape = reduced_shape(args.in[0].shape, mask_of(args), args.attrs.as<Axes>().keepdim);
 }
 
-void Mean::forward(OpArgs& args) { run_floating(args, forward_as<float>, forward_as<double>); }
+void Mean::forward(OpArgs& args) {
+  const Shape& x = args.in[0].shape;
+  const uint32_t mask = mask_of(args);
+  sum_to(args.in[0], keep_axes(args.out[0], x, mask), reduced_count(x, mask));
+}
 void Mean::backward(OpArgs& args) { run_floating(args, backward_as<float>, backward_as<double>); }
 
 }  // namespace minim::op

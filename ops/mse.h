@@ -13,7 +13,7 @@ struct SquaredError {
   }
   template <class A>
   MINIM_HD static void vjp(A g, A, A x, A target, A* d) {
-    d[0] = g * (A(2) * (x - target));
+    d[0] = A(2) * g * (x - target);
     d[1] = -d[0];
   }
 };

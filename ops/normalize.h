@@ -10,6 +10,7 @@ namespace minim::op {
 struct Normalize {
   static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::off_zero}};
   static constexpr std::array outputs{Along::row};
+  static constexpr bool wide = true;
   static constexpr Saves saves{.inputs = 0b1};
   struct Attrs {
     double p = 2;
@@ -22,27 +23,37 @@ struct Normalize {
   }
   static void check(OpArgs& args) { Norm::check_order(args.attrs.as<Attrs>().p, "normalize"); }
 
-  template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs& attrs, In<A> x, Out<A> y) {
-    const A *row = x[0], norm = Norm::value(lane, attrs.p, row);
-    const A by = norm < A(attrs.eps) ? A(attrs.eps) : norm;
+  template <class W, class A, class Lane>
+  MINIM_HD static bool forward(Lane lane, const Attrs& attrs, In<A> x, Out<A> y) {
+    const A* row = x[0];
+    const W norm = Norm::value<W>(lane, attrs.p, row);
+    const W by = norm < W(attrs.eps) ? W(attrs.eps) : norm;
     A* to = y[0];
-    lane.each([=](Index j) { to[j] = row[j] / by; });
+    lane.each([=](Index j) { to[j] = A(W(row[j]) / by); });
+    return Norm::is_enough<W, A>(attrs.p) && suffices<A>(by);
   }
-  template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs& attrs, In<A> x, In<A>, In<A> g, Out<A> d) {
-    const A *row = x[0], *from = g[0], norm = Norm::value(lane, attrs.p, row), eps = A(attrs.eps);
+  template <class W, class A, class Lane>
+  MINIM_HD static bool vjp(Lane lane, const Attrs& attrs, In<A> x, In<A>, In<A> g, Out<A> d) {
+    const A *row = x[0], *from = g[0];
+    const W norm = Norm::value<W>(lane, attrs.p, row), eps = W(attrs.eps);
     A* to = d[0];
-    if (norm == A(0)) return lane.each([=](Index j) { to[j] = A(0); });
-    if (norm < eps) return lane.each([=](Index j) { to[j] = from[j] / eps; });
-    const A dot = lane.template sum<A>([=](Index j) { return from[j] * (row[j] / norm); });
-    Norm::with_slope(lane, attrs.p, row, [=](auto by) {
-      lane.each([=](Index j) { to[j] = (from[j] - dot * by(j)) / norm; });
-    });
+    if (!Norm::is_enough<W, A>(attrs.p)) return false;
+    if (norm == W(0)) {
+      lane.each([=](Index j) { to[j] = A(0); });
+    } else if (norm < eps) {
+      lane.each([=](Index j) { to[j] = A(W(from[j]) / eps); });
+    } else {
+      const W dot = lane.template sum<W>([=](Index j) { return W(from[j]) * (W(row[j]) / norm); });
+      Norm::with_slope<W>(lane, attrs.p, row, [=](auto by) {
+        lane.each([=](Index j) { to[j] = A((W(from[j]) - dot * by(j)) / norm); });
+      });
+      return suffices<A>(norm);
+    }
+    return true;
   }
   static std::vector<Example> examples() {
     Examples<Attrs> all;
-    for (double p : {2.0, 1.0, 3.0, std::numeric_limits<double>::infinity()}) {
+    for (double p : {2.0, 1.0, 3.0, 1.5, std::numeric_limits<double>::infinity()}) {
       all.add({{3, 5}}, {.p = p});
       all.add({{2, 3, 4}}, {.p = p, .dim = 0});
     }

@@ -2,6 +2,8 @@
 // pointwise functor (loops.h) with two operands; its values are fp32 (f64 for f64) from the first
 // operation to the sum, and so is the result.
 #pragma once
+#include <cmath>
+
 #include "minim/ops/loss_struct.h"
 #include "minim/ops/op_struct.h"
 
@@ -66,8 +68,10 @@ struct PairLoss {
     OpArgs each = args;
     each.out[0] = Arg{values.data(), dtype_for<A>(), shape, contiguous_strides(shape), true};
     cpu::pointwise_forward<Element, A>(each);
-    sum_to(static_cast<const A*>(values.data()), shape, Arg{&total, dtype_for<A>(), {}, {}, true});
-    total /= A(divisor(reduction, shape));
+    sum_to(static_cast<const A*>(values.data()), shape, Arg{&total, dtype_for<A>(), {}, {}, true},
+           divisor(reduction, shape));
+    // An element's loss may leave fp32 where their mean fits.
+    if (std::is_same_v<A, float> && !is_finite(total)) return forward_as<double>(args);
     store_run(args.out[0].data, args.out[0].dtype, 1, 1, &total);
   }
   template <class A>

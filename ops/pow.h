@@ -15,8 +15,8 @@ struct Pow {
   }
   template <class A>
   MINIM_HD static void vjp(A g, A z, A x, A y, A* d) {
-    d[0] = y == A(0) ? A(0) : g * y * math::pow(x, y - A(1));
-    d[1] = x == A(0) ? A(0) : g * z * math::log(x);
+    d[0] = y == A(0) ? A(0) : math::pow_slope(g, x, y);
+    d[1] = x == A(0) ? A(0) : g * math::log(x) * z;
   }
 };
 

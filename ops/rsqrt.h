@@ -12,8 +12,8 @@ struct Rsqrt : Unary<Rsqrt> {
     return A(1) / math::sqrt(x);
   }
   template <class A>
-  MINIM_HD static A slope(A x, A y) {
-    return A(-0.5) * y / x;
+  MINIM_HD static void vjp(A g, A y, A x, A* d) {
+    d[0] = A(-0.5) * g * y / x;
   }
 };
 

@@ -8,7 +8,7 @@ struct Sigmoid : Unary<Sigmoid> {
   static constexpr Saves saves{.outputs = 0b1};
   template <class A>
   MINIM_HD static A forward(A x) {
-    return A(1) / (A(1) + math::exp(-x));
+    return math::sigmoid(x);
   }
   template <class A>
   MINIM_HD static A slope(A, A y) {

@@ -12,7 +12,7 @@ struct Tanh : Unary<Tanh> {
   }
   template <class A>
   MINIM_HD static A slope(A, A y) {
-    return A(1) - y * y;
+    return (A(1) - y) * (A(1) + y);
   }
 };
 

@@ -1,5 +1,6 @@
 // The variance over axes: the sum of squared distances to the mean over n - correction, in two
-// passes and in fp32 (f64 for f64). NaN or inf where n <= correction.
+// passes and in fp32 (f64 for f64), or wider where that would not do (core/wide.h). NaN or inf
+// where n <= correction.
 #pragma once
 #include "minim/ops/reduce_struct.h"
 
@@ -8,6 +9,7 @@ namespace minim::op {
 struct Var {
   static constexpr std::array operands{Operand{"x"}};
   static constexpr std::array outputs{Along::each};
+  static constexpr bool wide = true;
   static constexpr Saves saves{.inputs = 0b1};
   struct Attrs {
     Dims axes{};  ///< none: all
@@ -21,26 +23,28 @@ struct Var {
     const double left = double(n) - attrs.correction;
     return A(left > 0 ? left : 0);
   }
-  template <class A, class Lane>
-  MINIM_HD static A mean(Lane lane, const A* x) {
-    return lane.template sum<A>([=](Index j) { return x[j]; }) / A(lane.n);
+  template <class W, class A, class Lane>
+  MINIM_HD static W mean(Lane lane, const A* x) {
+    return lane.template sum<W>([=](Index j) { return W(x[j]); }) / W(A(lane.n));
   }
-  template <class A, class Lane>
-  MINIM_HD static A value(Lane lane, const Attrs& attrs, const A* x, A m) {
-    const A squares = lane.template sum<A>([=](Index j) { return (x[j] - m) * (x[j] - m); });
-    return squares / divisor<A>(attrs, lane.n);
+  template <class W, class A, class Lane>
+  MINIM_HD static W value(Lane lane, const Attrs& attrs, const A* x, W m) {
+    const W squares = lane.template sum<W>([=](Index j) { return (W(x[j]) - m) * (W(x[j]) - m); });
+    return squares / W(divisor<A>(attrs, lane.n));
   }
-  template <class A, class Lane>
-  MINIM_HD static void forward(Lane lane, const Attrs& attrs, In<A> x, Out<A> y) {
-    const A v = value(lane, attrs, x[0], mean(lane, x[0]));
-    lane.once([=] { y[0][0] = v; });
+  template <class W, class A, class Lane>
+  MINIM_HD static bool forward(Lane lane, const Attrs& attrs, In<A> x, Out<A> y) {
+    const W v = value<W>(lane, attrs, x[0], mean<W>(lane, x[0]));
+    lane.once([=] { y[0][0] = A(v); });
+    return suffices<A>(v);
   }
-  template <class A, class Lane>
-  MINIM_HD static void vjp(Lane lane, const Attrs& attrs, In<A> x, In<A>, In<A> g, Out<A> d) {
+  template <class W, class A, class Lane>
+  MINIM_HD static bool vjp(Lane lane, const Attrs& attrs, In<A> x, In<A>, In<A> g, Out<A> d) {
     const A* row = x[0];
     A* to = d[0];
-    const A m = mean(lane, row), slope = A(2) * g[0][0] / divisor<A>(attrs, lane.n);
-    lane.each([=](Index j) { to[j] = slope * (row[j] - m); });
+    const W m = mean<W>(lane, row), slope = W(2) * W(g[0][0]) / W(divisor<A>(attrs, lane.n));
+    lane.each([=](Index j) { to[j] = A(slope * (W(row[j]) - m)); });
+    return suffices<A>(math::fabs(slope)) && !(math::fabs(m) > W(kSafe<A>)) && m == m;
   }
   static std::vector<Example> examples() {
     std::vector<Example> all = reduce_examples<Var>(false, {}, false);

@@ -7,6 +7,7 @@
 #include "minim/amp/gradients.h"
 #include "minim/core/per_isa.h"
 #include "minim/core/sum.h"
+#include "minim/core/wide.h"
 
 namespace minim::optim {
 namespace {
@@ -17,7 +18,7 @@ void check_limit(const char* what, double limit) {
   if (!(limit >= 0)) fail("[", what, "] the limit must be at least 0, not ", limit);
 }
 
-/// The sum of |x|^p, or the largest |x|.
+/// The sum of |x|^p, or for p = infinity the largest |x|.
 template <class X>
 double power_sum(Index n, double p, X x) {
   if (p == kInfinity) return max16<double>(n, [&](Index i) { return std::fabs(x(i)); });
@@ -39,23 +40,35 @@ std::vector<Tensor> unscaled_gradients(std::span<const Tensor> params, const cha
   return amp::dense_gradients(params);
 }
 
-}  // namespace
-
-double norm_of(std::span<const Tensor> gradients, double p, double factor) {
+/// power_sum over all gradients, each multiplied by `factor` and divided by `unit`.
+double total_of(std::span<const Tensor> gradients, double p, double factor, double unit) {
   std::vector<amp::Chunk> chunks = amp::chunks_of(gradients);
   if (chunks.empty()) return 0;
   std::vector<double> parts(chunks.size());
   amp::each_chunk(gradients, chunks, [&]<class A>(size_t k, const A* g, Index n) {
-    if (p == 2)
+    if (p == 2 && unit == 1)
       per_isa<A, SumOfSquares<A>>(g, n, A(factor), &parts[k]);
     else
-      parts[k] = power_sum(n, p, [&](Index i) { return double(g[i] * A(factor)); });
+      parts[k] = power_sum(n, p, [&](Index i) { return double(g[i] * A(factor)) / unit; });
   });
   auto part = [&](Index k) { return parts[size_t(k)]; };
-  Index n = Index(parts.size());
-  if (p == kInfinity) return max16<double>(n, part);
-  double total = sum16<double>(n, part);
-  return p == 2 ? std::sqrt(total) : p == 1 ? total : std::pow(total, 1 / p);
+  const Index n = Index(parts.size());
+  return p == kInfinity ? max16<double>(n, part) : sum16<double>(n, part);
+}
+
+}  // namespace
+
+double norm_of(std::span<const Tensor> gradients, double p, double factor) {
+  const double total = total_of(gradients, p, factor, 1);
+  if (p == kInfinity) return total;
+  auto root = [p](double sum) {
+    return p == 2 ? std::sqrt(sum) : p == 1 ? sum : std::pow(sum, 1 / p);
+  };
+  if (suffices<double>(total)) return root(total);
+  // The powers have left f64 (of 1e35, p = 10 does): of shares of the largest they do not.
+  const double largest = total_of(gradients, kInfinity, factor, 1);
+  if (!(largest > 0 && std::isfinite(largest))) return largest;
+  return largest * root(total_of(gradients, p, factor, largest));
 }
 
 double grad_norm(std::span<const Tensor> params, double p) {

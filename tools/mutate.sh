@@ -14,8 +14,12 @@ root=$PWD build=$PWD/build/release
 # text stands once in the file. rows/NAME is the row's unit that CMake writes.
 mutants=$(
   cat <<'TABLE'
-layer_norm forgets eps @ ops/layer_norm.h @ math::rsqrt(var + A(attrs.eps)) @ math::rsqrt(var) @ rows/layer_norm @ *norm*,*eps*
-rms_norm forgets eps @ ops/rms_norm.h @ squares / A(lane.n) + A(attrs.eps) @ squares / A(lane.n) @ rows/rms_norm @ *norm*,*eps*
+layer_norm forgets eps @ ops/layer_norm.h @ math::rsqrt(var + W(attrs.eps)) @ math::rsqrt(var) @ rows/layer_norm @ *norm*,*eps*
+rms_norm forgets eps @ ops/rms_norm.h @ squares / W(A(lane.n)) + W(attrs.eps) @ squares / W(A(lane.n)) @ rows/rms_norm @ *norm*,*eps*
+a row beyond the range passes @ core/wide.h @  && v <= kSafe<A>; @ ; @ rows/rms_norm @ *norms of 5e24*
+a row below the range passes @ core/wide.h @ v >= A(1) / kSafe<A> && @ @ rows/std @ *std of 1e20*
+a masked class is smoothed @ ops/cross_entropy.cpp @ (is_masked(x[j]) ? A(0) : uniform) @ uniform @ ops/cross_entropy @ *label smoothing*
+log_softmax forgets its sum @ ops/log_softmax.h @ math::exp((row[j] - top) - rest) @ math::exp(row[j] - top) @ rows/log_softmax @ *log_softmax*
 f16 ties away from zero @ core/half.h @ x + 0xc8000fffu + ((x >> 13) & 1u) @ x + 0xc8001000u @ tests/test_dtype @ *f16*
 bf16 ties away from zero @ core/half.h @ x + 0x7fffu + ((x >> 16) & 1u) @ x + 0x8000u @ tests/test_dtype @ *bf16*
 a number that does not fit is taken @ core/number.cpp @ held = fits(v, dtype) @ held = true @ core/number @ *number*,*tensors turns*
@@ -48,7 +52,7 @@ fused causal attention sees one key ahead @ ops/attention_fused.cpp @ b.first + 
 masked_fill's mask is turned round @ ops/masked_fill.h @ return mask != A(0) ? value : x @ return mask == A(0) ? value : x @ rows/masked_fill @ *masked_fill*
 ignored targets count @ ops/cross_entropy.cpp @ target[r] != attrs.ignore_index @ target[r] >= 0 @ ops/cross_entropy @ *cross_entropy*,*target*
 the mean counts ignored targets @ ops/class_loss_struct.h @ std::max<Index>(1, valid) @ n @ ops/cross_entropy @ *cross_entropy*
-label smoothing is not divided by the classes @ ops/cross_entropy.cpp @ uniform = smoothing / A(n) @ uniform = smoothing @ ops/cross_entropy @ *cross_entropy*
+label smoothing is not divided by the classes @ ops/cross_entropy.cpp @ uniform = smoothing / finite_classes(x, n) @ uniform = smoothing @ ops/cross_entropy @ *cross_entropy*
 dropout does not scale @ ops/dropout.h @ A(0) : x * A(1 / (1 - a.p)) @ A(0) : x @ rows/dropout @ *dropout*
 a Philox constant is off by one @ core/random.h @ 0xBB67AE85u @ 0xBB67AE86u @ tests/test_random @ *Philox*
 what backward needs may change @ autograd/tape.cpp @ x.saved.storage->version != x.saved.version @ x.saved.storage->version < x.saved.version @ autograd/tape @ *version*,*in place*,*in-place*
@@ -71,7 +75,7 @@ a thread leaves the last of its rows out @ core/rowwise.h @ first + n * (part + 
 broadcast rows lose their place @ core/walk.h @ row /= sizes_[d]; @ row /= 1; @ rows/add @ op add: random*
 a masked row meets an infinite slope @ core/rowwise.h @ if (some) return @ return @ rows/rms_norm @ N1: a row*
 a masked channel meets an infinite slope @ ops/channel_norm.cpp @ if (!CpuLane{n}.any( @ if (false && CpuLane{n}.any( @ ops/channel_norm @ N1: a row*
-an element out of a channel meets its NaN @ ops/channel_norm.cpp @ given && g[j] == A(0) ? A(0) : (x[j] @ (x[j] @ ops/channel_norm @ N1: a row*
+an element out of a channel meets its NaN @ ops/channel_norm.cpp @ given && g[j] == A(0) ? A(0) : A((W(x[j]) @ A((W(x[j]) @ ops/channel_norm @ N1: a row*
 a position left out of a loss meets its NaN @ ops/cross_entropy.cpp @ p.counts(r) && slope(r) != A(0) @ p.counts(r) @ ops/cross_entropy @ N1:*
 an infinite batch moves the running statistics @ ops/composite.cpp @ where(finite, to * (1 - m) + batch, to) @ to * (1 - m) + batch @ ops/composite @ R6:*
 no small block is no Error @ core/allocator.cpp @ if (!block) pool::fail_full(size, name_of(kind)); @ if (!block) throw std::bad_alloc(); @ core/allocator @ no more memory*
@@ -83,6 +87,11 @@ AVX2 leaves a loop out @ core/per_isa.h @ void loop_v3(Args... args) {\n  Loop::
 recompute draws other random numbers @ autograd/checkpoint.cpp @ outer(std::exchange(generator(), g)) @ outer(generator()) @ autograd/checkpoint @ recompute writes*
 the order of a sum depends on the threads @ core/reduce.cpp @ lanes[r % kLanes]; @ lanes[r % (8 + threads())]; @ core/reduce @ 2 and 4 threads*
 the reference optimizer does not clip @ optim/step.cpp @ for (A& x : g) x *= A(factors.clip); @ ; @ optim/step @ the reference optimizer*
+the slope of div squares its divisor @ ops/div.h @ -g * (x / y) / y @ -g * x / (y * y) @ rows/div @ op div: what fits*
+a power need fit though its slope does @ ops/pow.h @ math::pow_slope(g, x, y) @ g * y * math::pow(x, y - A(1)) @ rows/pow @ op pow: what fits*
+silu beyond its end is not bounded @ ops/silu.h @ math::select(a > end, end, a) @ a @ rows/silu @ op silu: what fits*
+silu's slope forgets its tail @ ops/silu.h @ math::select(x < A(0), tail, A(1) - tail) @ math::select(x < A(0), tail, A(1)) @ rows/silu @ op silu: what fits*
+a mean is inf where its sum is @ ops/pair_loss_struct.h @ by > 1 && !std::isfinite(total) @ by < 0 @ rows/l1 @ op l1: what fits*
 gradients of parts do not add up @ autograd/tape.cpp @ accumulate(leaf.grad, addend) @ leaf.grad = addend @ autograd/tape @ every split*
 TABLE
 )

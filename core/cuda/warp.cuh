@@ -4,8 +4,18 @@
 #pragma once
 #include "minim/core/cuda/strided.cuh"
 #include "minim/core/sum.h"
+#include "minim/core/wide.h"
 
 namespace minim::cuda {
+
+/// The value of the thread whose number differs in the bits of `other`.
+template <class A>
+__device__ A exchange(A value, int other) {
+  return __shfl_xor_sync(0xffffffffu, value, other);
+}
+__device__ inline Extended exchange(Extended value, int other) {
+  return {exchange(value.fraction(), other), exchange(value.exponent(), other)};
+}
 
 /// The 32 threads of a warp call every method together, with the same n. What each and once wrote,
 /// all of them see afterwards.
@@ -42,13 +52,13 @@ struct WarpLane {
       A part = 0;
       for (Index j = begin; j < end; j += kWidth) {
         const A mine = j + thread() < end ? A(f(j + thread())) : A(0);
-        const A other = __shfl_xor_sync(kAll, mine, kLanes);
+        const A other = exchange(mine, int(kLanes));
         part += upper ? other : mine;
         part += upper ? mine : other;
       }
       total += part;
     }
-    for (int o = kLanes / 2; o > 0; o /= 2) total += __shfl_xor_sync(kAll, total, o);
+    for (int o = kLanes / 2; o > 0; o /= 2) total += exchange(total, o);
     return total;
   }
   template <class A, class F>
@@ -56,7 +66,7 @@ struct WarpLane {
     auto larger = [](A m, A v) { return v > m || v != v ? v : m; };
     A m = f(std::min(thread(), n - 1));
     for (Index j = thread() + kWidth; j < n; j += kWidth) m = larger(m, f(j));
-    for (int o = kWidth / 2; o > 0; o /= 2) m = larger(m, __shfl_xor_sync(kAll, m, o));
+    for (int o = kWidth / 2; o > 0; o /= 2) m = larger(m, exchange(m, int(o)));
     return m;
   }
   template <class F>

@@ -11,16 +11,27 @@ struct Squareplus {
   struct Attrs {
     double b = 4;
   };
+  /// root = sqrt(x^2 + b) without the square, which need not fit, and the value at -|x|,
+  /// (root - |x|) / 2, without the difference, which would lose its digits.
+  template <class A>
+  struct Tail {
+    A root, value;
+    MINIM_HD Tail(const Attrs& attrs, A x) {
+      const A size = minim::math::fabs(x), b = A(attrs.b), corner = minim::math::sqrt(b);
+      const A large = size < corner ? corner : size, small = size < corner ? size : corner;
+      root = large * minim::math::sqrt(A(1) + small / large * (small / large));
+      value = b / A(2) / (root + size);
+    }
+  };
   template <class A>
   MINIM_HD static A forward(const Attrs& attrs, A x) {
-    const A b = A(attrs.b), root = minim::math::sqrt(x * x + b);
-    // For negative x the same without the difference of two numbers that are almost equal.
-    return minim::math::select(x < A(0), b / (A(2) * (root - x)), (x + root) / A(2));
+    return minim::math::select(x < A(0), A(0), x) + Tail<A>(attrs, x).value;
   }
   template <class A>
   MINIM_HD static void vjp(const Attrs& attrs, A g, A /*y*/, A x, A* d) {
-    const A root = minim::math::sqrt(x * x + A(attrs.b));
-    d[0] = g * (A(1) + x / root) / A(2);
+    const Tail<A> t(attrs, x);
+    const A slope = t.value / t.root;  // at -|x|
+    d[0] = g * minim::math::select(x < A(0), slope, A(1) - slope);
   }
 };
 

@@ -45,6 +45,14 @@ Findings check_saves(const OpRow& row);
 /// 1, 2 and 4 threads give the same bits, on examples scaled up until there is work for them.
 Findings check_threads(const OpRow& row);
 
+/// f32, f16 and bf16: operands at 2^e, neighbours and numbers between, for e over all the exponents
+/// of the dtype (up to a quarter of its largest number, so that operands can be added), each alone
+/// and mixed, give the f64 result and gradient of the same call wherever that number fits its
+/// dtype: within half an ulp and c * 2^-24 times its condition, |y| + sum |x_k dy/dx_k|
+/// (docs/accuracy.md). A sum one of whose addends does not fit may be infinite. Below 2^-126
+/// numbers have the spacing 2^-149, and errors are held to that.
+Findings check_range(const OpRow& row);
+
 /// Has examples, says why, has an error constant >= 0, and a name that no other row has.
 Findings check_description(const OpRow& row);
 
