@@ -77,7 +77,7 @@ RULES = [
     ("documented", ANY, "refused", says("do not allow a view"),
      "reshape is always a view; the error says to call contiguous()"),
     ("documented", ANY, "refused", says("p is .*must be positive"), "norms need p > 0"),
-    ("documented", ANY, "refused", says("cannot be changed in place"),
+    ("documented", ANY, "refused", says("cannot be changed in place|a write in place is not recorded"),
      "an in-place write into what requires gradients is refused"),
     ("documented", "cat", "refused", says("need the same number of axes"),
      "cat joins no 1-dim tensor of no elements to others"),
