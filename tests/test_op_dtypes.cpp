@@ -170,6 +170,7 @@ TEST_CASE("slopes at corners are PyTorch's: relu, abs, clamp, sqrt, prod and tie
     return x.grad().to_vector();
   };
   CHECK(slope([](auto& x) { return relu(x); }, {0}) == Values{0});
+  CHECK(slope([](auto& y) { return pow(zeros({3}), y); }, {2, 0, -1}) == Values{0, 0, -INFINITY});
   CHECK(slope([](auto& x) { return relu(x); }, {NAN}) == Values{1});  // the NaN is passed on too
   CHECK(slope([](auto& x) { return abs(x); }, {0}) == Values{0});
   CHECK(slope([](auto& x) { return sqrt(x); }, {0}) == Values{INFINITY});

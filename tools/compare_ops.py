@@ -17,7 +17,11 @@ differences.py gives reasons; report.py counts.
 """
 import argparse
 import collections
+import concurrent.futures
+import itertools
 import logging
+import multiprocessing
+import os
 import pathlib
 import sys
 import tempfile
@@ -133,6 +137,7 @@ def main():
     parser.add_argument("--program", default=ROOT / "build/release/minim_judge", help="default: %(default)s")
     parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=list(DTYPES))
     parser.add_argument("--reference", action="store_true", help="the longer list of samples, with extremal values")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--markdown", metavar="FILE", help="write the section of docs/parity.md")
     parser.add_argument("--verbose", action="store_true", help="show every kind of difference, not only ours wrong")
     parser.add_argument("--details", type=int, default=2, help="how many of each kind (default: %(default)s)")
@@ -145,9 +150,10 @@ def main():
     torch.set_num_threads(1)
     start, entries = time.time(), []
     report.heading()
-    for name in options.names or sorted(ENTRIES):
-        entries.append(run_entry(name, options))
-        report.line(entries[-1], options)
+    with concurrent.futures.ProcessPoolExecutor(options.jobs, multiprocessing.get_context("fork")) as pool:
+        for entry in pool.map(run_entry, options.names or sorted(ENTRIES), itertools.repeat(options)):
+            entries.append(entry)
+            report.line(entry, options)
     wrong = sum(e.counts["ours wrong"] for e in entries)
     print(f"{len(entries)} OpInfos, {sum(e.samples for e in entries)} samples, {wrong} of them ours wrong; "
           f"{time.time() - start:.0f} s, PyTorch {torch.__version__}")

@@ -10,16 +10,18 @@ void Fields::finish() const {
   if (used_ != object_.size()) fail("one of the attributes ", object_.dump(), " is not known");
 }
 
-double Fields::value(const Json& json, Tag<double>) {
+double Fields::value(const Json& json, std::type_identity<double>) {
   return json.is_string() ? std::stod(json.get<std::string>()) : json.get<double>();
 }
 
-Dims Fields::value(const Json& json, Tag<Dims>) {
+Dims Fields::value(const Json& json, std::type_identity<Dims>) {
   const auto sizes = json.get<std::vector<Index>>();
   return Dims(std::span<const Index>(sizes));
 }
 
-DType Fields::value(const Json& json, Tag<DType>) { return dtype_named(json.get<std::string>()); }
+DType Fields::value(const Json& json, std::type_identity<DType>) {
+  return dtype_named(json.get<std::string>());
+}
 
 Tensor number(const Json& json) {
   if (json.is_boolean()) return Tensor(json.get<bool>());
@@ -29,12 +31,14 @@ Tensor number(const Json& json) {
 
 namespace {
 
+template <class Pair>
 void read_pair(Fields& f, const char* key, Pair& to) {
   Dims both;
   f.read(key, both);
   if (both.rank() > 0) to = both.rank() == 1 ? Pair(both[0]) : Pair(both[0], both[1]);
 }
 
+template <class Reduction>
 void read_reduction(Fields& f, Reduction& to) {
   std::string name;
   f.read("reduction", name);

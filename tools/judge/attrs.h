@@ -2,7 +2,9 @@
 // its attributes by the names they have in C++.
 #pragma once
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "minim/core/tensor.h"
@@ -22,7 +24,7 @@ class Fields {
     const auto at = object_.find(key);
     if (at == object_.end()) return;
     ++used_;
-    to = value(*at, Tag<T>{});
+    to = value(*at, std::type_identity<T>{});
   }
   template <class T>
   T get(const char* key, T otherwise) {
@@ -34,16 +36,17 @@ class Fields {
 
  private:
   template <class T>
-  static T value(const Json& json, Tag<T>) {
+  static T value(const Json& json, std::type_identity<T>) {
     return json.get<T>();
   }
   template <class T>
-  static std::optional<T> value(const Json& json, Tag<std::optional<T>>) {
-    return value(json, Tag<T>{});
+  static std::optional<T> value(const Json& json, std::type_identity<std::optional<T>>) {
+    return value(json, std::type_identity<T>{});
   }
-  static double value(const Json& json, Tag<double>);  ///< also "inf", "-inf" and "nan"
-  static Dims value(const Json& json, Tag<Dims>);
-  static DType value(const Json& json, Tag<DType>);
+  static double value(const Json& json,
+                      std::type_identity<double>);  ///< also "inf", "-inf" and "nan"
+  static Dims value(const Json& json, std::type_identity<Dims>);
+  static DType value(const Json& json, std::type_identity<DType>);
   const Json& object_;
   size_t used_ = 0;
 };

@@ -71,7 +71,6 @@ ENTRIES["nn.functional.softplus"] = lambda m, x, beta=1, threshold=20: m.softplu
 ENTRIES["nn.functional.relu6"] = lambda m, x, inplace=False: m.clamp(x, lo=0, hi=6)
 ENTRIES["nn.functional.hardtanh"] = lambda m, x, min_val=-1, max_val=1, inplace=False: m.clamp(x, lo=min_val, hi=max_val)
 ENTRIES["nn.functional.softsign"] = lambda m, x: m.div(x, m.add(m.abs(x), 1))
-ENTRIES["nn.functional.tanhshrink"] = lambda m, x: m.sub(x, m.tanh(x))
 ENTRIES["nn.functional.mish"] = lambda m, x, inplace=False: m.mul(x, m.tanh(m.softplus(x)))
 ENTRIES["deg2rad"] = lambda m, x: m.mul(x, math.pi / 180)
 ENTRIES["rad2deg"] = lambda m, x: m.mul(x, 180 / math.pi)
