@@ -356,15 +356,6 @@ std::vector<Node*> reachable(Node* root) {
 double live_loss_scale() { return live_scale; }
 uint64_t live_backward() { return live_pass; }
 
-HookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> f) const {
-  if (!requires_grad())
-    fail("[register_hook] ", origin(*this), " does not require gradients: none will ever arrive");
-  Autograd& a = *impl()->autograd;
-  if (a.output < 0) return {};  // inside a checkpointed call: the replay will register it
-  auto add = [&] { return (a.node ? a.node->hooks[a.output] : a.hooks).add(std::move(f)); };
-  return Recorder::current() ? Recorder::hook_once(a, add) : add();
-}
-
 /// @param gradient its owner beside the caller, so that a leaf copies what is the caller's
 static void differentiate(const Tensor& x, const Tensor gradient, bool retain_graph) {
   if (const auto& a = x.impl()->autograd; a && a->gradient_of)
