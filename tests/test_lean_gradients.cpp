@@ -18,8 +18,7 @@ using Function = std::function<Tensor(const Tensor&)>;
 /// |a - b| over |b|, of all elements.
 double relative_error(const std::vector<double>& a, const std::vector<double>& b) {
   double error = 0, size = 0;
-  for (size_t i = 0; i < a.size(); ++i)
-    error += (a[i] - b[i]) * (a[i] - b[i]), size += b[i] * b[i];
+  for (size_t i = 0; i < a.size(); ++i) error += (a[i] - b[i]) * (a[i] - b[i]), size += b[i] * b[i];
   return std::sqrt(error / size);
 }
 
@@ -63,7 +62,8 @@ TEST_CASE("what lean keeps in 16 bits costs a gradient at most one unit of them,
       const Tensor x = noise({16, 32000}).to(d).to(DType::f32) * 4.0;
       const Function& f = kLean.at(row->name);
       auto loss = [](const Tensor& y) { return sum(y * noise(y.shape(), DType::f32, 7)); };
-      const double error = relative_error(gradient(x, d, f, loss), gradient(x, DType::f32, f, loss));
+      const double error =
+          relative_error(gradient(x, d, f, loss), gradient(x, DType::f32, f, loss));
       MESSAGE(row->name, " ", name_of(d), ": ", error / std::ldexp(1.0, -info(d).digits), " units");
       CHECK(error <= std::ldexp(1.0, -info(d).digits));
     }

@@ -35,9 +35,21 @@ struct Scaled {
   int degree;  ///< f(a x) = a^degree f(x)
 };
 const Scaled kScaled[] = {
-    {"std", [](const Tensor& x) { return minim::std(x, {.axes = {1}}).expand({1, 4}); }, 1},
-    {"norm 10", [](const Tensor& x) { return norm(x, {.axes = {1}, .p = 10}).expand({1, 4}); }, 1},
-    {"norm 0.5", [](const Tensor& x) { return norm(x, {.axes = {1}, .p = 0.5}).expand({1, 4}); }, 1},
+    {"std",
+     [](const Tensor& x) {
+       return minim::std(x, {.axes = {1}}).expand({1, 4});
+     },
+     1},
+    {"norm 10",
+     [](const Tensor& x) {
+       return norm(x, {.axes = {1}, .p = 10}).expand({1, 4});
+     },
+     1},
+    {"norm 0.5",
+     [](const Tensor& x) {
+       return norm(x, {.axes = {1}, .p = 0.5}).expand({1, 4});
+     },
+     1},
     {"normalize", [](const Tensor& x) { return normalize(x, {.eps = 0}); }, 0},
     {"layer_norm", [](const Tensor& x) { return layer_norm(x, {}, {}, {.eps = 0}); }, 0},
     {"rms_norm", [](const Tensor& x) { return rms_norm(x, {}, {.eps = 0}); }, 0},
@@ -48,7 +60,11 @@ const Scaled kScaled[] = {
        return batch_norm(x.transpose(0, 1), {}, {}, {}, {}, {.eps = 0}).transpose(0, 1);
      },
      0},
-    {"mean", [](const Tensor& x) { return mean(x, {.axes = {1}}).expand({1, 4}); }, 1},
+    {"mean",
+     [](const Tensor& x) {
+       return mean(x, {.axes = {1}}).expand({1, 4});
+     },
+     1},
 };
 
 }  // namespace
@@ -152,8 +168,8 @@ TEST_CASE("sums and means whose parts leave the range are right where they fit")
   CHECK(sum(tensor({3e38, 3e38})).item() == kInf);
   CHECK(cumsum(tensor({1e308, 1e308, -1e308}, DType::f64)).to_vector() ==
         std::vector<double>{1e308, kInf, 1e308});
-  CHECK(mse(tensor({1e20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-                    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}),
+  CHECK(mse(tensor({1e20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                    0,    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}),
             zeros({40}))
             .item() == doctest::Approx(1e40 / 40).epsilon(1e-6));
   CHECK(avg_pool2d(tensor(large, {1, 5, 8}, DType::f32), {.kernel_size = 4}).to_vector()[0] ==
