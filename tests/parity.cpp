@@ -99,7 +99,7 @@ size: an intermediate that overflows or vanishes is an error. What is allowed:
 Of rows with one operand that work element by element, the results of all 65536 numbers of f16 and of
 bf16 are within an ulp of the exact ones, subnormals included; the largest error is that of the one
 rounding, half an ulp, but for a few ties. Pointwise rows hold the same in f64 against long double
-(`tests/test_range_f64.cpp`), with c + 8 and 2^-53.
+(`tests/test_range.cpp`), with c + 8 and 2^-53.
 )";
 
 constexpr const char* kModel = R"(

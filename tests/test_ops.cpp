@@ -45,6 +45,37 @@ struct CoarseSquare : Square {  // rounds to 16 bits before the end
     return x * x;
   }
 };
+struct NarrowInverse : Unary<NarrowInverse> {  // its slope's divisor leaves the range
+  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::off_zero}};
+  static constexpr Saves saves{.inputs = 0b1};
+  template <class A>
+  MINIM_HD static A forward(A x) {
+    return A(1) / x;
+  }
+  template <class A>
+  MINIM_HD static A slope(A x, A) {
+    return A(-1) / (x * x);
+  }
+};
+struct NarrowMean {  // its sum leaves the range
+  static constexpr std::array operands{Operand{"x"}};
+  static constexpr bool differentiable = false;
+  static void infer(OpArgs& args) { args.out[0].shape = {}; }
+  static void forward(OpArgs& args) {
+    sum_to(args.in[0], args.out[0]);
+    float* y = static_cast<float*>(args.out[0].data);
+    if (args.out[0].dtype == DType::f32) *y /= float(args.in[0].shape.numel());
+    if (args.out[0].dtype == DType::f64)
+      *static_cast<double*>(args.out[0].data) /= double(args.in[0].shape.numel());
+  }
+};
+struct CancellingTail : Unary<CancellingTail> {  // 1 + tanh has no digits left far out
+  static constexpr bool differentiable = false;
+  template <class A>
+  MINIM_HD static A forward(A x) {
+    return A(1) + math::tanh(x);
+  }
+};
 /// The first element everywhere.
 struct Mixture {
   static constexpr std::array operands{Operand{"x"}};
@@ -105,6 +136,22 @@ TEST_CASE("harness: an element that is taken from another place is caught") {
   const Findings found = check_shapes(wrong);
   REQUIRE_FALSE(found.empty());
   CHECK(found[0].find("index by index: result 0[1] is ") != std::string::npos);
+}
+
+TEST_CASE("harness: an intermediate that leaves the range, and digits that cancel, are caught") {
+  static constexpr OpRow right = row_of<Square>("wide_square"),
+                         slope = row_of<NarrowInverse>("narrow_inverse"),
+                         mean = row_of<NarrowMean>("narrow_mean"),
+                         tail = row_of<CancellingTail>("cancelling_tail");
+  expect_none(check_range(right));
+  CHECK(check_dtypes(slope).empty());
+  const Findings found = check_range(slope);
+  REQUIRE_FALSE(found.empty());
+  CHECK(found[0].find(" in f32: gradient of x[") != std::string::npos);
+  CHECK_FALSE(check_range(mean).empty());
+  const Findings digits = check_range(tail);
+  REQUIRE_FALSE(digits.empty());
+  CHECK(digits[0].starts_with("cancelling_tail of "));
 }
 
 TEST_CASE("harness: a row without a reason, or with a negative error, is caught") {

@@ -354,7 +354,8 @@ void every_number(const OpRow& row, const Example& example, DType d, Findings& f
   const std::vector<double> got = low.to_vector(), want = f(DType::f64).to_vector();
   for (size_t u = 0; u < x.size(); ++u) {
     const double a = std::clamp(got[u], -beyond, beyond), b = std::clamp(want[u], -beyond, beyond);
-    if (std::isnan(b) ? std::isnan(a) : std::fabs(a - b) <= 2 * half_ulp(stored, b)) continue;
+    if (a == b || (std::isnan(b) ? std::isnan(a) : std::fabs(a - b) <= 2 * half_ulp(stored, b)))
+      continue;
     std::ostringstream text;
     text.precision(9);
     text << row.name << " of " << name_of(d) << " " << x[u] << " is " << got[u] << ", exactly "

@@ -1,5 +1,7 @@
-// f64 has no wider dtype to be compared with; the functors of pointwise rows have: they are
-// compiled for long double too, which has f64's digits and 11 more, and 16 times its exponents.
+// What fits is right, however large or small the operands: numbers that once were not, and f64. The
+// rows' own tests compare with f64; f64 has no wider dtype to be compared with; the functors of
+// pointwise rows have: they are compiled for long double too, which has f64's digits and 11 more,
+// and 16 times its exponents.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -31,6 +33,7 @@ inline Long mills_ratio(Long a) {
 }  // namespace minim::math
 
 #include "minim/op_includes.h"
+#include "minim/ops/functional.h"
 #include "minim/ops/row.h"
 #include "minim/testing/op_tests.h"
 #include "minim/testing/op_trial.h"
@@ -47,16 +50,20 @@ constexpr Long kMove = 0x1p-36L;
 template <class F>
 struct At {
   static constexpr size_t n = F::arity;
-  Long y, d[n];
+  Long y, d[n] = {};
   At(const attrs_t<F>& attrs, const Long (&x)[n], Long g, Long y_read) {
     const Long* at[n];
     for (size_t k = 0; k < n; ++k) at[k] = &x[k];
-    constexpr std::make_index_sequence<n> all;
-    y = forward_at<F, Long>(attrs, at, 0, all);
-    if constexpr (requires { F::differentiable; })
-      return;
-    else
-      vjp_at<F, Long>(attrs, g, y_read, at, 0, d, all);
+    fill(attrs, at, g, y_read, std::make_index_sequence<n>{});
+  }
+  template <size_t... I>
+  void fill(const attrs_t<F>& attrs, const Long* const* x, Long g, Long y_read,
+            std::index_sequence<I...> all) {
+    y = forward_at<F, Long>(attrs, x, 0, all);
+    if constexpr (requires { F::vjp(attrs, g, y_read, *x[I]..., d); })
+      F::vjp(attrs, g, y_read, *x[I]..., d);
+    else if constexpr (requires { F::vjp(g, y_read, *x[I]..., d); })
+      F::vjp(g, y_read, *x[I]..., d);
   }
 };
 
@@ -163,4 +170,63 @@ TEST_CASE("pointwise rows in f64: what fits is right at every exponent, against 
 #undef OP
     expect_none(findings);
   }
+}
+
+namespace {
+
+/// The slopes of f by its operands, all of dtype d.
+template <class F>
+std::vector<double> slopes(F f, std::vector<double> at, DType d) {
+  std::vector<Tensor> x;
+  for (double v : at) x.push_back(tensor({v}, d).set_requires_grad());
+  const Tensor y = f(x);
+  y.backward(ones(y.shape(), y.dtype()));
+  std::vector<double> all;
+  for (const Tensor& t : x) all.push_back(t.grad().item());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("R9: the slope of x / y by y is -x / y^2 where that fits, though y^2 does not") {
+  const auto by_y = [](double x, double y, DType d) {
+    return slopes([](auto& v) { return v[0] / v[1]; }, {x, y}, d)[1];
+  };
+  using doctest::Approx;
+  for (DType d : {DType::f32, DType::bf16}) {
+    const double error = d == DType::f32 ? 1e-6 : 0.02;  // of 1e20 in 8 bits
+    CHECK(by_y(1e20, 1e20, d) * 1e20 == Approx(-1).epsilon(error));
+    CHECK(by_y(1e-25, 1e-25, d) * 1e-25 == Approx(-1).epsilon(error));
+    CHECK(by_y(0, 1e-30, d) == 0);
+  }
+  CHECK(by_y(1e-170, 1e-170, DType::f64) * 1e-170 == Approx(-1));
+  CHECK(by_y(1e170, 1e170, DType::f64) * 1e170 == Approx(-1));
+}
+
+TEST_CASE("gelu and its approximation have the slopes 1 and 0 at numbers of any size") {
+  for (bool tanh : {false, true})
+    for (double x : {20.0, 1e10, 1e30, 3e38})
+      for (double sign : {1.0, -1.0})
+        CHECK(slopes([&](auto& v) { return gelu(v[0], {.tanh = tanh}); }, {sign * x}, DType::f32) ==
+              std::vector<double>{sign > 0 ? 1.0 : 0.0});
+}
+
+TEST_CASE("R10: the negative tails of gelu, silu and sigmoid keep their digits") {
+  using doctest::Approx;
+  const auto gelu_of = [](double x, DType d) { return gelu(tensor({x}, d)).item(); };
+  CHECK(gelu_of(-5, DType::f32) == Approx(-1.4332578593959731e-06).epsilon(1e-6));
+  CHECK(gelu_of(-6, DType::f32) == Approx(-5.919525870226207e-09).epsilon(1e-6));
+  CHECK(gelu_of(-12, DType::f32) == Approx(-2.1317785344932424e-32).epsilon(1e-5));
+  CHECK(gelu_of(-12, DType::bf16) == Approx(-2.1317785344932424e-32).epsilon(0x1p-8));
+  CHECK(gelu_of(-38, DType::f64) == Approx(-1.0964627768261380e-314).epsilon(1e-9));
+  CHECK(silu(tensor({-90})).item() == Approx(-90 * std::exp(-90.0)).epsilon(1e-5));
+  CHECK(sigmoid(tensor({-90}, DType::bf16)).item() == Approx(std::exp(-90.0)).epsilon(0x1p-8));
+}
+
+TEST_CASE(
+    "a mean fits where the sum of its losses does not, and a slope where its power does not") {
+  const Tensor x = full({8}, 1e38), zero = zeros({8});
+  CHECK(l1(x, zero).item() == doctest::Approx(1e38));
+  CHECK(slopes([](auto& v) { return pow(v[0], v[1]); }, {0x1p-149, 0x1p-149}, DType::f32)[0] == 1);
+  CHECK(slopes([](auto& v) { return v[0] / v[1]; }, {0, 0x1p-130}, DType::f32)[1] == 0);
 }
