@@ -32,10 +32,22 @@ Policy policy_named(std::string_view name) {
   fail("'", name, "' is no autocast policy; known: torch, lean");
 }
 
-Autocast::Autocast(DType lower, std::initializer_list<Override> overrides, Policy policy)
-    : Autocast(State{is_half(lower), lower, policy, {}}) {
-  for (const Override& o : overrides) state_.overrides.emplace(&o.row, o.cast);
+/// Overrides inside those of the regions around.
+static std::unordered_map<const OpRow*, Cast> with(std::initializer_list<Override> own,
+                                                   std::unordered_map<const OpRow*, Cast> all) {
+  for (auto o = own.begin(); o != own.end(); ++o) {
+    if (&o->row == &Op::to && o->cast != Cast::keep)
+      fail("autocast cannot make 'to' ", minim::name_of(o->cast), ": ", o->row.why,
+           ", and other ops are cast by it");
+    if (std::any_of(own.begin(), o, [&](const Override& p) { return &p.row == &o->row; }))
+      fail("autocast has two overrides of '", o->row.name, "'; give one");
+    all.insert_or_assign(&o->row, o->cast);
+  }
+  return all;
 }
+
+Autocast::Autocast(DType lower, std::initializer_list<Override> overrides, Policy policy)
+    : Autocast(State{is_half(lower), lower, policy, with(overrides, state().overrides)}) {}
 
 Autocast::Autocast(State state) : state_(std::move(state)), outer_(innermost) {
   if (!is_half(state_.lower) && state_.lower != DType::f32)
@@ -82,17 +94,24 @@ Choice choose_dtype(const OpRow& row, const Autocast* region, std::span<const Ty
                               [](const Typed& t) { return is_floating(t.dtype); });
   if (!region) return {native};
   Cast cast = region->cast_of(row);
+  if (cast == Cast::banned && region->overrides(row))
+    fail("[", row.name,
+         "] is banned by an override of this autocast region; call it in a region inside with "
+         "another override, as {{Op::",
+         row.name, ", Cast::keep}}");
   if (cast == Cast::banned)
     fail("[", row.name, "] is unsafe under autocast: ", row.why, "; use ",
          row.instead ? row.instead : "another op");
   if (native == DType::f64 || !floating) return {native};
+  // Others widen as they load and know from the choice what their result is.
+  const bool convert = row.same_dtype || row.view || row.result == Result::attribute;
   switch (cast) {
     case Cast::lower:
       return {region->lower(), true};
     case Cast::fp32:
-      return {DType::f32};
+      return {DType::f32, convert};
     case Cast::promote:
-      return {promote_types(native, region->lower())};
+      return {promote_types(native, region->lower()), convert};
     default:
       return {native};
   }

@@ -1,8 +1,9 @@
 #include "minim/amp/grad_scaler.h"
 
 #include <cmath>
+#include <limits>
 
-#include "minim/autograd/node.h"
+#include "minim/autograd/recorder.h"
 
 namespace minim::amp {
 namespace {
@@ -27,18 +28,58 @@ void check(const ScalerConfig& c) {
          " must be at least 1");
 }
 
-constexpr const char* kOverflow = "scale overflow";
-
-/// How bad the worst of the losses is.
-Finite kind_of(const std::vector<Tensor>& losses) {
-  Finite worst = Finite::yes;
-  for (const Tensor& loss : losses)
-    for (double v : loss.to_vector())
-      if (!std::isfinite(v)) worst = std::max(worst, std::isnan(v) ? Finite::nan : Finite::inf);
-  return worst;
+/// @throws Error naming the field of a saved state that a scaler of that config cannot hold.
+void check_held(const ScalerState& s, const ScalerConfig& c) {
+  constexpr const char* kWho = "[GradScaler::load_state] ";
+  const float scale = float(s.scale);
+  if (!is_scale(s.scale)) fail(kWho, "the scale must be positive and finite, not ", s.scale);
+  if (!c.enabled && scale != 1)
+    fail(kWho, "scale ", s.scale,
+         " does not fit a scaler that is disabled: its scale is 1; enable it, as it was when the "
+         "state was saved, or set the state's scale to 1");
+  if (c.enabled && !c.dynamic && scale != float(c.init_scale))
+    fail(kWho, "scale ", s.scale, " does not fit a scaler whose scale is fixed at ", c.init_scale,
+         ": make it dynamic or init_scale the same, as when the state was saved, or set the "
+         "state's scale to the fixed one");
+  if (c.enabled && c.dynamic && (scale < float(c.min_scale) || scale > float(c.max_scale)))
+    fail(kWho, "scale ", s.scale, " is outside [min_scale, max_scale] = [", c.min_scale, ", ",
+         c.max_scale, "] of this scaler");
+  for (auto [name, count] :
+       {std::pair("growth_tracker", s.growth_tracker),
+        std::pair("skips_at_floor", s.skips_at_floor), std::pair("seen", s.seen)})
+    if (count < 0) fail(kWho, name, " is ", count, "; it counts from 0");
+  if (!(s.probed_from >= 0 && s.probed_from <= std::numeric_limits<float>::max()))
+    fail(kWho, "probed_from is ", s.probed_from, "; it is a scale, or 0");
 }
 
+constexpr const char* kOverflow = "scale overflow";
+
 }  // namespace
+
+/// The losses that backward() went out from, each with its number. They are read when that is asked
+/// for, or when there are many.
+struct GradScaler::Losses {
+  void add(const Tensor& loss) {
+    constexpr size_t kMost = 64;
+    unread.emplace_back(loss, live_backward());
+    if (unread.size() == kMost) read();
+  }
+  void read() {
+    any |= !unread.empty();
+    for (const auto& [loss, number] : std::exchange(unread, {}))
+      for (double v : loss.to_vector())
+        if (!std::isfinite(v)) (std::isnan(v) ? last_nan : last_inf) = number;
+  }
+  /// How bad the worst is, of those from backward() number `first` on.
+  Finite worst(uint64_t first) {
+    read();
+    if (last_nan > 0 && last_nan >= first) return Finite::nan;
+    return last_inf > 0 && last_inf >= first ? Finite::inf : Finite::yes;
+  }
+  std::vector<std::pair<Tensor, uint64_t>> unread;
+  uint64_t last_inf = 0, last_nan = 0;
+  bool any = false;
+};
 
 const char* cause_of(Finite kind, double scale, std::optional<bool> finite_loss) {
   bool overflow = scale > 1 && finite_loss.value_or(kind != Finite::nan);
@@ -46,7 +87,7 @@ const char* cause_of(Finite kind, double scale, std::optional<bool> finite_loss)
 }
 
 GradScaler::GradScaler(const ScalerConfig& config, std::function<bool(bool)> agree)
-    : config_(config), agree_(std::move(agree)) {
+    : config_(config), agree_(std::move(agree)), losses_(std::make_shared<Losses>()) {
   if (config.enabled) check(config);
   state_.scale = config.enabled ? float(config.init_scale) : 1;
 }
@@ -55,7 +96,14 @@ Tensor GradScaler::scale(const Tensor& loss) {
   if (!config_.enabled) return loss;
   if (!is_floating(loss.dtype()))
     fail("[GradScaler::scale] a loss is a floating tensor, not ", name_of(loss.dtype()));
-  losses_.push_back(loss.detach());
+  if (Recorder::current())
+    fail(
+        "[GradScaler::scale] inside checkpoint(), which calls its function twice; scale its "
+        "result");
+  if (carried_scale(loss) != 1)
+    fail(
+        "[GradScaler::scale] the loss was computed from gradients that still carry a loss scale; "
+        "call unscale(optimizer) before they are used");
   Tensor factor = full({}, state_.scale, DType::f32, loss.device());
   Tensor scaled = empty(loss.shape(), promote_types(loss.dtype(), DType::f32), loss.device());
   OpArgs args(2, 1);
@@ -68,8 +116,29 @@ Tensor GradScaler::scale(const Tensor& loss) {
   if (GradMode::enabled() && loss.requires_grad()) {
     record(Op::mul, args, std::array{loss, factor}, std::array{scaled});
     autograd_of(scaled).node->scale = state_.scale;
+    scaled.register_hook([to = std::weak_ptr(losses_), unscaled = loss.detach()](const Tensor&) {
+      if (auto losses = to.lock()) losses->add(unscaled);
+      return Tensor();
+    });
   }
   return scaled;
+}
+
+/// How bad the worst of the losses is that the parameters' gradients came from.
+Finite GradScaler::loss_of(const std::vector<Tensor>& params) const {
+  uint64_t first = std::numeric_limits<uint64_t>::max();
+  for (const Tensor& p : params)
+    if (p.grad().defined()) first = std::min(first, autograd_of(p).since);
+  return losses_->worst(first);
+}
+
+/// A step is to be skipped, here and in every process.
+void GradScaler::find_bad(Bad bad, Finite loss) {
+  found_inf_ = true;
+  bad_ = std::move(bad);
+  loss_ = std::max(loss_, loss);
+  const bool nan = loss == Finite::nan, any = agree_ ? agree_(nan) : nan;
+  nan_loss_ |= any;
 }
 
 void GradScaler::unscale(Stepper& optimizer) {
@@ -80,13 +149,16 @@ void GradScaler::unscale(Stepper& optimizer) {
   if (stage.unscaled_by)
     fail("[GradScaler::unscale] the gradients are unscaled already, by ", stage.unscaled_by,
          " since the last update(); unscale once, after the last backward() of the step");
-  std::vector<Tensor> params = optimizer.parameters();
+  std::vector<Tensor> params = each_once(optimizer.parameters());
   check_scale(params, state_.scale, "GradScaler::unscale");
   FirstBad bad = multiply(dense_gradients(params), inverse_of(state_.scale));
-  if (bad.kind != Finite::yes) stage.bad = {bad.kind, label(params[bad.index], bad.index)};
+  if (bad.kind != Finite::yes) {
+    stage.bad = {bad.kind, label(params[bad.index], bad.index)};
+    stage.loss = loss_of(params);
+  }
   for (const Tensor& p : params)
     if (p.grad().defined()) {
-      autograd_of(p).scale = 1;
+      set_carried_scale(p.grad(), 1);
       stage.unscaled_by = "an earlier unscale()";
     }
 }
@@ -105,12 +177,9 @@ StepResult GradScaler::step(Stepper& optimizer, double clip, std::optional<doubl
   if (stage.bad.kind != Finite::yes)  // seen before clipping
     result.kind = stage.bad.kind, result.first_bad = stage.bad.of;
   stage.stepped = true;
-  found_inf_ |= result.found_inf;
-  if (result.found_inf) {
-    bad_ = {result.kind, result.first_bad};
-    const bool nan = kind_of(losses_) == Finite::nan;
-    nan_loss_ = agree_ ? agree_(nan) : nan;
-  }
+  if (result.found_inf)
+    find_bad({result.kind, result.first_bad},
+             stage.bad.kind != Finite::yes ? stage.loss : loss_of(optimizer.parameters()));
   result.scale_before = state_.scale;
   result.scale_after = next(state_, found_inf_, config_, nan_loss_).scale;
   return result;
@@ -143,28 +212,34 @@ void GradScaler::stop_if_hopeless(double scale, std::optional<bool> finite_loss)
 }
 
 Note GradScaler::update() {
-  bool any = false;
+  bool any = false, undecided = false;
+  Stage worst;  // of those that were unscaled alone
   for (auto& [optimizer, stage] : stages_) {
     any |= stage.stepped || stage.unscaled_by;
-    if (stage.stepped || stage.bad.kind == Finite::yes) continue;
-    found_inf_ = true;
-    bad_ = stage.bad;
-    nan_loss_ |= kind_of(losses_) == Finite::nan;
+    if (stage.stepped || !stage.unscaled_by) continue;
+    undecided = true;
+    if (stage.bad.kind == Finite::yes) continue;
+    worst.bad = stage.bad;
+    worst.loss = std::max(worst.loss, stage.loss);
   }
   if (!any && !config_.enabled) return {};
   if (!any)
     fail(
         "[GradScaler::update] no step() or unscale() since the last update(): nothing says whether "
         "the gradients are finite");
+  if (const bool mine = worst.bad.kind != Finite::yes; undecided && (agree_ ? agree_(mine) : mine))
+    find_bad(worst.bad, worst.loss);
   bool skipped = std::exchange(found_inf_, false), calibrates = calibrating();
   double before = state_.scale;
   stages_.clear();
-  std::vector<Tensor> losses = std::exchange(losses_, {});
+  losses_->read();
+  const bool losses_known = std::exchange(losses_, std::make_shared<Losses>())->any;
+  const Finite loss = std::exchange(loss_, Finite::yes);
   const bool nan_loss = std::exchange(nan_loss_, false);
   state_ = next(state_, skipped, config_, nan_loss);
   std::optional<bool> finite_loss;
   if (nan_loss) finite_loss = false;
-  if (skipped && !config_.dynamic && !losses.empty()) finite_loss = kind_of(losses) == Finite::yes;
+  if (skipped && !config_.dynamic && losses_known) finite_loss = loss == Finite::yes;
   stop_if_hopeless(before, finite_loss);
   bool too_many = recent_skips(state_) > config_.warn_share * kSkipWindow;
   if (!too_many) warned_ = false;
@@ -189,10 +264,9 @@ void GradScaler::load_state(const ScalerState& state) {
   for (const auto& [optimizer, stage] : stages_)
     if (stage.stepped || stage.unscaled_by)
       fail("[GradScaler::load_state] a step is under way; call update() first");
-  if (!is_scale(state.scale))
-    fail("[GradScaler::load_state] the scale must be positive and finite, not ", state.scale);
+  check_held(state, config_);
   state_ = state;
-  if (!config_.enabled) state_.scale = 1;
+  state_.scale = float(state.scale);
 }
 
 }  // namespace minim::amp

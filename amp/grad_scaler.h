@@ -8,8 +8,10 @@
 #include <bit>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "minim/amp/step.h"
@@ -35,6 +37,8 @@ struct ScalerState {
   int64_t growth_tracker = 0;  ///< good steps since the scale last moved
   int64_t skips_at_floor = 0;  ///< in a row, while a lower scale was not to be had or of no use
   int64_t seen = 0;            ///< steps since the first good one, with it
+  /// The scale before a growth that no good step has confirmed yet; 0: there is none.
+  double probed_from = 0;
   std::array<uint64_t, 2>
       recent{};  ///< their outcomes, the newest in bit 0 of the first word; 1 is a skip
   friend constexpr bool operator==(const ScalerState&, const ScalerState&) = default;
@@ -50,13 +54,20 @@ constexpr int recent_skips(const ScalerState& s) {
   return std::popcount(s.recent[0]) + std::popcount(s.recent[1] & older);
 }
 
+/// Whether an overflow at this scale only says that the scale does not grow for now: it is above
+/// the one at which steps were good. Such a skip is no trouble and not counted among the recent.
+constexpr bool is_probe(const ScalerState& s) {
+  return s.probed_from > 0 && s.scale > s.probed_from;
+}
+
 /// The state after a step. The tracker starts again where the scale moves or would.
 /// @param nan_loss the loss was NaN before it was scaled: no scale helps, and none is tried.
 constexpr ScalerState next(ScalerState s, bool found_inf, const ScalerConfig& c,
                            bool nan_loss = false) {
   const bool helpless = nan_loss || at_floor(s.scale, c);
   s.skips_at_floor = found_inf && helpless ? s.skips_at_floor + 1 : 0;
-  if (s.seen > 0 || !found_inf) {  // before the first good step the scale is being found
+  const bool finding = s.seen == 0 || (is_probe(s) && !nan_loss);  // the scale
+  if (!found_inf || !finding) {
     ++s.seen;
     s.recent = {s.recent[0] << 1 | uint64_t(found_inf), s.recent[1] << 1 | s.recent[0] >> 63};
   }
@@ -64,8 +75,12 @@ constexpr ScalerState next(ScalerState s, bool found_inf, const ScalerConfig& c,
   if (found_inf) {
     if (!nan_loss) s.scale = std::max(float(s.scale * c.backoff_factor), float(c.min_scale));
     s.growth_tracker = 0;
-  } else if (++s.growth_tracker >= c.growth_interval) {
-    if (s.scale * c.growth_factor <= c.max_scale) s.scale = float(s.scale * c.growth_factor);
+    return s;
+  }
+  s.probed_from = 0;
+  if (++s.growth_tracker >= c.growth_interval) {
+    if (s.scale * c.growth_factor <= c.max_scale)
+      s.probed_from = std::exchange(s.scale, float(s.scale * c.growth_factor));
     s.growth_tracker = 0;
   }
   return s;
@@ -85,12 +100,14 @@ struct Note {
 class GradScaler {
  public:
   /// @param agree the one point where processes agree, in the same order in each: told what this
-  /// one found (a bad gradient; after one, a NaN loss), returns whether any did.
+  /// one found (a bad gradient; after one, a NaN loss), returns whether any did. step() asks, and
+  /// update() does for the optimizers that were unscaled and not stepped, once for all.
   /// @throws Error when a number of the config is out of range.
   explicit GradScaler(const ScalerConfig& config = {}, std::function<bool(bool)> agree = {});
 
   /// loss * scale in fp32 (f64 for f64), recorded; the gradients that backward() makes from it
-  /// carry the scale, and say so.
+  /// carry the scale, and say so. @throws Error inside autograd::checkpoint(), or where the loss
+  /// was computed from gradients that still carry a scale.
   Tensor scale(const Tensor& loss);
   /// Divides the optimizer's gradients by the scale, in fp32; needed only where they are looked at
   /// or clipped before step().
@@ -102,7 +119,8 @@ class GradScaler {
   /// @throws Error when called twice since update(), or as the optimizer's step.
   StepResult step(Stepper& optimizer, double clip = 1, std::optional<double> max_norm = {});
   /// Moves the scale, once for all optimizers; not where a loss was NaN before it was scaled, which
-  /// no lower scale mends. Returns what a person should know of it.
+  /// no lower scale mends. Only losses that gave the gradients count, not those that were dropped,
+  /// with their gradients or before backward(). Returns what a person should know of it.
   /// @throws Error without a step since the last update; when max_skips steps in a row were skipped
   /// at the floor, or more than stop_share of the last kSkipWindow, naming the cause and the first
   /// bad parameter.
@@ -116,8 +134,9 @@ class GradScaler {
   double skip_share() const;
 
   const ScalerState& state() const { return state_; }
-  /// @throws Error between unscale() or step() and update(), or when the scale is not positive and
-  /// finite.
+  /// @throws Error between unscale() or step() and update(), or naming the field that this config
+  /// cannot hold: a scale outside [min_scale, max_scale], one that is not the fixed one, or not 1
+  /// where the scaler is disabled; a negative count.
   void load_state(const ScalerState& state);
 
  private:
@@ -129,15 +148,20 @@ class GradScaler {
   struct Stage {
     const char* unscaled_by = nullptr;
     bool stepped = false;
-    Bad bad;  ///< what unscale() saw
+    Bad bad;                    ///< what unscale() saw
+    Finite loss = Finite::yes;  ///< where that was bad: how bad the losses of its gradients are
   };
+  struct Losses;
+  Finite loss_of(const std::vector<Tensor>& params) const;
+  void find_bad(Bad bad, Finite loss);
   void stop_if_hopeless(double scale, std::optional<bool> finite_loss) const;
 
   ScalerConfig config_;
   std::function<bool(bool)> agree_;
   ScalerState state_;
   std::map<const Stepper*, Stage> stages_;  ///< since the last update
-  std::vector<Tensor> losses_;              ///< since then; looked at when a step is skipped
+  std::shared_ptr<Losses> losses_;          ///< since then; looked at when a step is skipped
+  Finite loss_ = Finite::yes;               ///< the worst of a skipped step
   bool nan_loss_ = false;                   ///< of a skipped step, in any process
   bool found_inf_ = false;                  ///< by any optimizer, since the last update
   Bad bad_;                                 ///< the last one

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <unordered_set>
 
 #include "minim/autograd/node.h"
 #include "minim/core/math.h"
@@ -64,6 +65,14 @@ std::vector<Chunk> chunks_of(std::span<const Tensor> tensors) {
   return chunks;
 }
 
+std::vector<Tensor> each_once(std::span<const Tensor> params) {
+  std::vector<Tensor> once;
+  std::unordered_set<const TensorImpl*> seen;
+  for (const Tensor& p : params)
+    if (seen.insert(p.shared().get()).second) once.push_back(p);
+  return once;
+}
+
 std::vector<Tensor> dense_gradients(std::span<const Tensor> params) {
   MemoryScope kind(MemoryKind::gradients);
   std::vector<Tensor> gradients;
@@ -72,7 +81,8 @@ std::vector<Tensor> dense_gradients(std::span<const Tensor> params) {
     if (g.defined() && (is_half(g.dtype()) || !g.is_contiguous())) {
       Tensor dense = empty(g.shape(), promote_types(g.dtype(), DType::f32), g.device());
       copy_elements(g, dense);
-      autograd_of(p).grad = g = dense;
+      if (const double scale = carried_scale(g); scale != 1) set_carried_scale(dense, scale);
+      p.set_grad(g = dense);
     }
     gradients.push_back(g);
   }
@@ -91,11 +101,15 @@ FirstBad first_nonfinite(std::span<const Tensor> gradients, Factors f) {
 }
 
 FirstBad multiply(std::span<const Tensor> gradients, double factor) {
-  FirstBad bad = survey(gradients, [&]<class A>(A* g, Index n) {
+  std::vector<Tensor> once(gradients.begin(), gradients.end());
+  std::unordered_set<const void*> seen;
+  for (Tensor& g : once)
+    if (g.defined() && !seen.insert(g.data()).second) g = {};
+  FirstBad bad = survey(once, [&]<class A>(A* g, Index n) {
     per_isa<A, Multiply<A>>(g, n, A(factor));
     return kind_of<A>(g, n, A(1), A(1));
   });
-  for (const Tensor& g : gradients)
+  for (const Tensor& g : once)
     if (g.defined()) g.bump_version();
   return bad;
 }
@@ -107,8 +121,9 @@ std::string label(const Tensor& param, size_t index) {
 
 void check_scale(std::span<const Tensor> params, double expected, const char* what) {
   for (size_t i = 0; i < params.size(); ++i) {
-    if (!params[i].grad().defined()) continue;
-    double scale = autograd_of(params[i]).scale;
+    const Tensor g = params[i].grad();
+    if (!g.defined()) continue;
+    const double scale = carried_scale(g);
     if (scale == expected) continue;
     if (expected == 1)
       fail("[", what, "] the gradient of ", label(params[i], i), " still carries the loss scale ",

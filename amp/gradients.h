@@ -37,6 +37,9 @@ void each_chunk(std::span<const Tensor> tensors, std::span<const Chunk> chunks, 
   });
 }
 
+/// Each tensor once, where it stands first: what is done to a tied parameter is done once.
+std::vector<Tensor> each_once(std::span<const Tensor> params);
+
 /// Each parameter's gradient, dense and in f32 or f64; undefined where there is none. A gradient
 /// that was set by hand in 16 bits or as a strided view is first replaced by such a copy.
 std::vector<Tensor> dense_gradients(std::span<const Tensor> params);
@@ -58,7 +61,7 @@ struct FirstBad {
 /// Looks at the gradients as the factors make them, and changes nothing.
 FirstBad first_nonfinite(std::span<const Tensor> gradients, Factors factors = {});
 
-/// Multiplies in place and says what the products are.
+/// Multiplies in place and says what the products are; memory that several share, once.
 FirstBad multiply(std::span<const Tensor> gradients, double factor);
 
 /// float(1 / scale), the reciprocal in double: what undoes a loss scale.

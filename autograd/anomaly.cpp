@@ -15,7 +15,7 @@ constexpr unsigned kNan = 1, kPlus = 2, kMinus = 4;
 unsigned kinds_in(const Arg& x) {
   if (!x.data || !is_floating(x.dtype)) return 0;
   std::atomic<unsigned> kinds{0};
-  Walk<1> walk(x.shape, {&x.strides});
+  detail::Walk<1> walk(x.shape, {&x.strides});
   walk.run([&](std::array<Index, 1> at, Index n) {
     constexpr Index kRoom = 256;
     double room[kRoom];

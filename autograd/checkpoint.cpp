@@ -55,6 +55,7 @@ std::vector<Tensor> checkpoint(const Function& fn, const std::vector<Tensor>& in
     for (const Tensor& x : inputs)
       if (x.defined()) recorder.capture(x, true);
     outputs = fn(inputs);
+    recorder.check_written(outputs);
   }
   node->sequence = Recorder::next_sequence();
   for (size_t k = 0; k < outputs.size(); ++k) {

@@ -2,6 +2,8 @@
 // it.
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <thread>
 
 #include "minim/autograd/recorder.h"
 
@@ -10,12 +12,9 @@ namespace {
 
 std::atomic<uint64_t> next_sequence{0};
 
-/// Nodes whose last owner is being destroyed wait here, so that freeing a chain is a loop.
-struct Graveyard {
-  std::vector<std::shared_ptr<Node>> nodes;
-  bool emptying = false;
-};
-thread_local Graveyard graveyard;
+/// What the loop of this thread has still to free. Without a destructor: globals may be destroyed
+/// after everything that has one.
+constinit thread_local std::shared_ptr<Buried>* waiting = nullptr;
 
 bool wanted(const Tensor& x) { return x.defined() && x.requires_grad() && is_floating(x.dtype()); }
 
@@ -45,18 +44,32 @@ void attach(const OpRow& row, std::shared_ptr<Node> node, std::span<const Tensor
 
 }  // namespace
 
-Node::~Node() {
-  replay.reset();  // it holds inputs
-  Graveyard& g = graveyard;
-  for (auto& [arg, saved, input] : operands)
-    if (input && input.use_count() == 1 && input->node) g.nodes.push_back(std::move(input->node));
-  if (g.emptying) return;
-  g.emptying = true;
-  while (!g.nodes.empty()) {
-    std::shared_ptr<Node> node = std::move(g.nodes.back());
-    g.nodes.pop_back();
+void bury(std::shared_ptr<Buried> last) noexcept {
+  if (last.use_count() != 1) return;
+  if (waiting) {
+    last->next = std::move(*waiting);
+    *waiting = std::move(last);
+    return;
   }
-  g.emptying = false;
+  for (waiting = &last; last;) {
+    const std::shared_ptr<Buried> one = std::move(last);
+    last = std::move(one->next);
+  }
+  waiting = nullptr;
+}
+
+Node::~Node() {
+  bury(std::move(replay));  // it holds inputs
+  for (auto& [output, f] : hooks) bury(f.take());
+}
+
+Autograd::~Autograd() {
+  bury(hooks.take());
+  bury(std::move(node));
+}
+
+LeafLock::LeafLock(Autograd& leaf) : busy_(leaf.busy) {
+  while (busy_.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
 }
 
 Autograd& autograd_of(const Tensor& x) {
@@ -140,9 +153,14 @@ void Recorder::pass(const OpRow& row, std::span<const Tensor> operands,
   attach(row, node_, outputs, true);
 }
 
-bool Recorder::reuse_cast(const Tensor& leaf, const Tensor& copy) {
-  Recorder* replay = this;
+Recorder* Recorder::replaying() {
+  Recorder* replay = current_;
   while (replay && replay->forward()) replay = replay->outer_;
+  return replay;
+}
+
+bool Recorder::reuse_cast(const Tensor& leaf, const Tensor& copy) {
+  Recorder* replay = replaying();
   if (!replay) return false;
   auto it = std::find_if(replay->casts_.begin(), replay->casts_.end(), [&](const auto& a) {
     return a->node->operands[0].gradient_to == leaf.impl()->autograd &&
@@ -155,6 +173,37 @@ bool Recorder::reuse_cast(const Tensor& leaf, const Tensor& copy) {
   return true;
 }
 
+HookHandle Recorder::hook_once(const Autograd& on, const std::function<HookHandle()>& add) {
+  Recorder* replay = replaying();
+  HookHandle handle;
+  if (!replay ||
+      (on.node && std::ranges::binary_search(replay->replay_.sequences, on.node->sequence))) {
+    handle = add();
+  } else {
+    if (replay->hook_at_ == replay->replay_.hooks.size()) differ();
+    handle = replay->replay_.hooks[replay->hook_at_++];
+  }
+  if (current_->forward()) current_->replay_.hooks.push_back(handle);
+  return handle;
+}
+
+void Recorder::wrote(const Tensor& x, const char* op) {
+  if (forward()) written_.push_back({x.impl()->storage, op});
+}
+
+void Recorder::check_written(std::span<const Tensor> outputs) const {
+  for (const auto& [storage, op] : written_) {
+    const auto alive = storage.lock();
+    if (!alive || std::ranges::any_of(outputs, [&](const Tensor& y) {
+          return y.defined() && y.impl()->storage == alive;
+        }))
+      continue;
+    fail("[checkpoint] the function changed a tensor from outside in place, by ", op,
+         "; backward calls it again and would change it twice; do that outside, or return the new "
+         "value");
+  }
+}
+
 void Recorder::finish() const {
   if (at_ != replay_.sequences.size()) differ();
 }
@@ -164,12 +213,6 @@ void Recorder::differ() {
       "[checkpoint] in backward the function called other ops than in forward; it may depend only "
       "on its inputs and on what does not change in between (not on train() and eval(), counters, "
       "or a generator of its own)");
-}
-
-void carry_gradient_mark(std::span<const Tensor> operands, std::span<const Tensor> outputs) {
-  for (const Tensor& x : operands)
-    if (x.defined() && x.impl()->autograd && x.impl()->autograd->gradient_of)
-      for (const Tensor& y : outputs) autograd_of(y).gradient_of = x.impl()->autograd->gradient_of;
 }
 
 bool Tensor::requires_grad() const {
@@ -189,18 +232,40 @@ void check_gradient(const Tensor& gradient, const Tensor& x) {
          origin(x), " of shape ", x.shape(), "; it is floating and of the same shape");
 }
 
-Tensor Tensor::grad() const { return impl()->autograd ? impl()->autograd->grad : Tensor(); }
+Tensor Tensor::grad() const {
+  const auto& a = impl()->autograd;
+  if (!a) return {};
+  const LeafLock lock(*a);
+  return a->grad;
+}
 
 void Tensor::set_grad(const Tensor& grad) const {
   if (grad.defined()) check_gradient(grad, *this);
-  if (grad.defined() && !(grad.shape() == shape()))
-    fail("a gradient of shape ", grad.shape(), " does not fit ", origin(*this), " of shape ",
-         shape());
+  if (grad.defined() && std::isnan(carried_scale(grad)))
+    fail("[set_grad] the gradient for ", origin(*this),
+         " was computed from gradients that carry a loss scale and from what does not grow with "
+         "them (other values, or a function that is not linear): it fits no scale; call "
+         "scaler.unscale(optimizer) before gradients are changed");
+  Tensor before = grad;  // freed after the lock
   Autograd& a = autograd_of(*this);
-  a.grad = grad;
-  a.scale = 1;
+  const LeafLock lock(a);
+  if (!a.grad.defined() || !grad.defined()) a.since = 0;
+  std::swap(a.grad, before);
 }
 
-Tensor Tensor::detach() const { return as_strided(*this, shape(), strides(), impl()->offset); }
+HookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> f) const {
+  if (!requires_grad())
+    fail("[register_hook] ", origin(*this), " does not require gradients: none will ever arrive");
+  Autograd& a = *impl()->autograd;
+  if (a.output < 0) return {};  // inside a checkpointed call: the replay will register it
+  auto add = [&] { return (a.node ? a.node->hooks[a.output] : a.hooks).add(std::move(f)); };
+  return Recorder::current() ? Recorder::hook_once(a, add) : add();
+}
+
+Tensor Tensor::detach() const {
+  Tensor same = as_strided(*this, shape(), strides(), impl()->offset);
+  if (const double scale = carried_scale(*this); scale != 1) set_carried_scale(same, scale);
+  return same;
+}
 
 }  // namespace minim

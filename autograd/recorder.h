@@ -8,10 +8,11 @@
 
 namespace minim {
 
-struct Replay {
+struct Replay : Buried {
   std::function<std::vector<Tensor>()> run;
   std::vector<uint64_t> sequences;  ///< of the calls in it
   std::vector<size_t> results;      ///< output k of the node is results[k] of run()
+  std::vector<HookHandle> hooks;    ///< on tensors from outside, in the order of their calls
   MemoryKind kind = MemoryScope::current();
 };
 
@@ -27,6 +28,8 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
 
   static Recorder* current() { return current_; }
+  /// The innermost replay on this thread; null where nothing is done a second time.
+  static Recorder* replaying();
   static uint64_t next_sequence();
   bool forward() const { return bool(node_); }
 
@@ -35,6 +38,12 @@ class Recorder {
   void pass(const OpRow& row, std::span<const Tensor> operands, std::span<const Tensor> outputs);
   /// In a replay, gives a leaf's cast the history that it had.
   bool reuse_cast(const Tensor& leaf, const Tensor& copy);
+  /// A hook on a tensor from outside is added by the first call alone; the replay gives its handle.
+  static HookHandle hook_once(const Autograd& on, const std::function<HookHandle()>& add);
+  /// Forward: `op` changed x in place.
+  void wrote(const Tensor& x, const char* op);
+  /// @throws Error where one of those is from outside: the replay would change it again.
+  void check_written(std::span<const Tensor> outputs) const;
   bool owns(const Tensor& x) const { return node_ && x.impl()->autograd->node == node_; }
   /// @throws Error when the replay had fewer calls than the forward; more are seen at once.
   void finish() const;
@@ -46,8 +55,13 @@ class Recorder {
   Recorder* outer_ = current_;
   std::shared_ptr<Node> node_;  ///< null in a replay
   Replay& replay_;
-  size_t at_ = 0;
+  size_t at_ = 0, hook_at_ = 0;
   std::vector<std::shared_ptr<Autograd>> casts_;  ///< that a replay has not come to yet
+  struct Written {
+    std::weak_ptr<Storage> storage;
+    const char* op;
+  };
+  std::vector<Written> written_;
 };
 
 }  // namespace minim

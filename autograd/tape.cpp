@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <atomic>
+#include <unordered_map>
+#include <unordered_set>
 
+#include "minim/autograd/loss_scale.h"
 #include "minim/autograd/parts.h"
 #include "minim/autograd/recorder.h"
 #include "minim/core/probe.h"
@@ -12,6 +15,8 @@ namespace {
 std::atomic<uint64_t> threads_that_visit{0};
 thread_local uint64_t next_visit = ++threads_that_visit << 40;
 thread_local double live_scale = 1;
+std::atomic<uint64_t> passes{0};
+thread_local uint64_t live_pass = 0;
 
 [[noreturn]] void fail_changed(const Arg& arg, const Saved& saved, const Node& node,
                                const char* role, size_t k) {
@@ -51,11 +56,12 @@ void accumulate(Tensor& sum, const Tensor& addend) {
 }
 
 void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale, const OpRow* by) {
-  if (leaf.grad.defined() && leaf.scale != scale)
+  const LeafLock lock(leaf);
+  if (leaf.grad.defined() && carried_scale(leaf.grad) != scale)
     fail("gradients with loss scale ", scale, " would be added to gradients with loss scale ",
-         leaf.scale,
+         carried_scale(leaf.grad),
          "; unscale and zero_grad before the next backward, or keep one scale while accumulating");
-  leaf.scale = scale;
+  if (!leaf.grad.defined()) leaf.since = live_pass;
   bool own = addend.is_contiguous() && addend.shared().use_count() == 1 &&
              addend.impl()->storage.use_count() == 1;
   if (!leaf.grad.defined() && (!own || is_half(addend.dtype()))) {
@@ -67,15 +73,16 @@ void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale, const O
     accumulate(leaf.grad, addend);
   }
   if (by) autograd_of(leaf.grad).gradient_of = by;
+  if (scale != carried_scale(leaf.grad)) set_carried_scale(leaf.grad, scale);
 }
 
-/// Appends what `root` was made from, as far as this visit has not met it.
-template <class Nodes>
-void collect(Node* root, uint64_t visit, Nodes& nodes) {
+/// Appends what `root` was made from, as far as `meets` says that it is new.
+template <class Nodes, class Meets>
+void collect(Node* root, Nodes& nodes, Meets meets) {
   auto meet = [&](Node* n) {
-    if (!n || n->visit == visit) return;
-    n->visit = visit;
+    if (!n) return;
     nodes.push_back(n);
+    if (!meets(*n)) nodes.pop_back();
   };
   size_t i = nodes.size();
   for (meet(root); i < nodes.size(); ++i)
@@ -85,23 +92,11 @@ void collect(Node* root, uint64_t visit, Nodes& nodes) {
 
 constexpr auto kOlder = [](const Node* a, const Node* b) { return a->sequence < b->sequence; };
 
-/// The loss scale that gradients through these nodes carry.
-double loss_scale(std::span<Node* const> nodes) {
-  double scale = 1;
-  for (const Node* n : nodes) {
-    if (n->scale == 1 || n->scale == scale) continue;
-    if (scale != 1)
-      fail("one backward() through losses with scales ", scale, " and ", n->scale,
-           "; use one scale between updates");
-    scale = n->scale;
-  }
-  return scale;
-}
-
-void apply(const Hooks<GradHook>& hooks, Tensor& gradient, const OpRow& made_by) {
+void apply(const Hooks<GradHook>& hooks, Tensor& gradient, const OpRow& made_by, double scale) {
   if (hooks.empty()) return;
   gradient = gradient.detach();
   autograd_of(gradient).gradient_of = &made_by;
+  set_carried_scale(gradient, scale);
   for (const auto& hook : hooks.all()) {
     Tensor replaced = (*hook)(gradient);
     if (!replaced.defined()) continue;
@@ -113,21 +108,28 @@ void apply(const Hooks<GradHook>& hooks, Tensor& gradient, const OpRow& made_by)
   }
 }
 
-/// One backward().
+/// One backward(). No other goes through the same nodes meanwhile.
 class Pass {
  public:
-  Pass(Node* root, bool retain) : visit_(++next_visit), retain_(retain) {
-    collect(root, visit_, nodes_);
-    live_scale = scale_ = loss_scale(nodes_);
+  Pass(std::shared_ptr<Node> root, bool retain)
+      : visit_(++next_visit), retain_(retain), root_(std::move(root)) {}
+  ~Pass() {
+    live_scale = outer_scale_;
+    live_pass = outer_pass_;
+    for (Node* node : nodes_) {
+      drop_gradients(*node);
+      node->walker.store(0, std::memory_order_release);
+    }
+  }
+  void run(Autograd& root, const Tensor& gradient) {
+    live_pass = ++passes;
+    claim(root_.get());
+    scales_ = trace_scales(nodes_);
+    live_scale = scales_.most;
+    if (root_) scale_ = scales_.most;
     parts::find(nodes_);
     todo_ = nodes_;
     std::make_heap(todo_.begin(), todo_.end(), kOlder);
-  }
-  ~Pass() {
-    live_scale = outer_scale_;
-    for (Node* node : nodes_) drop_gradients(*node);
-  }
-  void run(Autograd& root, const Tensor& gradient) {
     deliver(root, gradient, nullptr);
     while (!todo_.empty()) {
       std::pop_heap(todo_.begin(), todo_.end(), kOlder);
@@ -137,10 +139,10 @@ class Pass {
       drop_gradients(node);
       if (!retain_) release(node);
     }
-    for (auto& [leaf, sum, by] : hooked_) {
-      apply(leaf->hooks, sum, by ? *by : Op::to);
+    for (auto& [leaf, sum, scale, by] : hooked_) {
+      apply(leaf->hooks, sum, by ? *by : Op::to, scale);
       Tensor whole = std::move(sum);
-      accumulate_leaf(*leaf, whole, scale_, by);
+      accumulate_leaf(*leaf, whole, scale, by);
     }
   }
 
@@ -152,14 +154,28 @@ class Pass {
     for (auto& result : node.results) result.gradient = {}, result.uses = 0;
   }
 
+  /// Takes what `root` was made from for this pass.
+  void claim(Node* root) {
+    collect(root, nodes_, [this](Node& n) {
+      uint64_t by = n.walker.load(std::memory_order_relaxed);
+      if (by == visit_) return false;
+      if (by = 0; n.walker.compare_exchange_strong(by, visit_, std::memory_order_acquire))
+        return true;
+      nodes_.pop_back();
+      fail("[", n.row->name,
+           " backward] another backward() is going through this graph, in another thread or around "
+           "the hook that called this one; let it end first, or give each a forward of its own "
+           "(leaves may be shared)");
+    });
+  }
+
   void deliver(Autograd& target, const Tensor& gradient, const OpRow* by) {
     if (target.node)
       return accumulate(target.node->results[size_t(target.output)].gradient, gradient);
     if (target.hooks.empty()) return accumulate_leaf(target, gradient, scale_, by);
-    auto it = std::find_if(hooked_.begin(), hooked_.end(),
-                           [&](const Hooked& h) { return h.leaf == &target; });
-    if (it == hooked_.end()) it = hooked_.insert(it, {&target, {}, by});
-    accumulate(it->sum, gradient);
+    const size_t at = hooked_at_.try_emplace(&target, hooked_.size()).first->second;
+    if (at == hooked_.size()) hooked_.push_back({&target, {}, scale_, by});
+    accumulate(hooked_[at].sum, gradient);
   }
 
   void run(Node& node) {
@@ -169,7 +185,8 @@ class Pass {
            "retain_graph = true to the first backward()");
     for (auto& [output, hooks] : node.hooks)
       if (Tensor& g = node.results[size_t(output)].gradient; g.defined())
-        apply(hooks, g, *node.row);
+        apply(hooks, g, *node.row, scales_.uniform ? scales_.most / node.scale : node.carried);
+    if (!scales_.uniform) scale_ = node.carried * node.scale;
     if (node.replay) return replay(node);
     if (node.part) return parts::put(node);
     if (!pass_on(node)) run_kernel(node);
@@ -218,10 +235,11 @@ class Pass {
         deliver(result, g.detach(), nullptr);  // a hook may hold it, so nothing is added in place
       if (result.node) ++result.node->results[size_t(result.output)].uses;
       replayed_.push_back(result.node);
-      collect(result.node.get(), visit_, nodes_);
+      claim(result.node.get());
     }
     parts::find(std::span(nodes_).subspan(first));
     for (; first < nodes_.size(); ++first) {
+      nodes_[first]->carried = node.carried;
       todo_.push_back(nodes_[first]);
       std::push_heap(todo_.begin(), todo_.end(), kOlder);
     }
@@ -309,34 +327,34 @@ class Pass {
   struct Hooked {
     Autograd* leaf;
     Tensor sum;
+    double scale;
     const OpRow* by;
   };
   uint64_t visit_;
   bool retain_;
-  double scale_ = 1, outer_scale_ = live_scale;
+  std::shared_ptr<Node> root_;  ///< a hook may drop the tensor
+  Scales scales_;
+  double scale_ = 1;  ///< that gradients for leaves carry, of the node whose turn it is
+  double outer_scale_ = live_scale;
+  uint64_t outer_pass_ = live_pass;
   pool::Vector<Node*> nodes_, todo_;  ///< all, and a heap of those whose turn is to come
   std::vector<std::shared_ptr<Node>> replayed_;
   std::vector<Hooked> hooked_;  ///< leaves with hooks, and their sums
+  std::unordered_map<const Autograd*, size_t> hooked_at_;
 };
 
 }  // namespace
 
 std::vector<Node*> reachable(Node* root) {
   std::vector<Node*> nodes;
-  collect(root, ++next_visit, nodes);
+  std::unordered_set<const Node*> seen;
+  collect(root, nodes, [&](const Node& n) { return seen.insert(&n).second; });
   std::sort(nodes.rbegin(), nodes.rend(), kOlder);
   return nodes;
 }
 
 double live_loss_scale() { return live_scale; }
-
-HookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> f) const {
-  if (!requires_grad())
-    fail("[register_hook] ", origin(*this), " does not require gradients: none will ever arrive");
-  Autograd& a = *impl()->autograd;
-  if (a.output < 0) return {};  // inside a checkpointed call: the replay will register it
-  return (a.node ? a.node->hooks[a.output] : a.hooks).add(std::move(f));
-}
+uint64_t live_backward() { return live_pass; }
 
 /// @param gradient its owner beside the caller, so that a leaf copies what is the caller's
 static void differentiate(const Tensor& x, const Tensor gradient, bool retain_graph) {
@@ -349,12 +367,16 @@ static void differentiate(const Tensor& x, const Tensor gradient, bool retain_gr
     fail("backward() from ", origin(x),
          ", which does not require gradients: no operand did, or it was made under NoGrad");
   check_gradient(gradient, x);
-  Autograd& root = *x.impl()->autograd;
-  if (root.output < 0) fail("backward() inside checkpoint(): nothing is recorded there");
+  const std::shared_ptr<Autograd> root = x.impl()->autograd;
+  if (root->output < 0) fail("backward() inside checkpoint(): nothing is recorded there");
+  if (root->carries != 1)
+    fail("backward() from ", origin(x),
+         ", which was computed from gradients that still carry a loss scale; call "
+         "scaler.unscale(optimizer) before they are used");
   NoGrad no_recording;
   MemoryScope kind(MemoryKind::gradients);
   Timed timed("backward pass", Phase::overhead);
-  Pass(root.node.get(), retain_graph).run(root, gradient);
+  Pass(root->node, retain_graph).run(*root, gradient);
 }
 
 void Tensor::backward(bool retain_graph) const {

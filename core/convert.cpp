@@ -85,7 +85,8 @@ const A* load_converted(const void* p, DType dtype, Index stride, Index n, A* bu
           static_cast<const uint16_t*>(p), buffer, n);
       return buffer;
     }
-  visit(dtype, [&]<class T>(Tag<T>) { load_loop(static_cast<const T*>(p), stride, n, buffer); });
+  visit(dtype,
+        [&]<class T>(detail::Tag<T>) { load_loop(static_cast<const T*>(p), stride, n, buffer); });
   return buffer;
 }
 
@@ -96,7 +97,8 @@ void store_converted(void* p, DType dtype, Index stride, Index n, const A* value
     (dtype == DType::f16 ? kernels.narrow_f16 : kernels.narrow_bf16)(
         reinterpret_cast<const float*>(values), static_cast<uint16_t*>(p), n);
   } else {
-    visit(dtype, [&]<class T>(Tag<T>) { store_loop(static_cast<T*>(p), stride, n, values); });
+    visit(dtype,
+          [&]<class T>(detail::Tag<T>) { store_loop(static_cast<T*>(p), stride, n, values); });
   }
   if (Probe* probe = Probe::current(); probe && is_half(dtype))
     count_lost(*probe, p, stride, n, values);

@@ -10,7 +10,7 @@ namespace {
 
 template <class A>
 void copy_as(const Arg& from, const Arg& to) {
-  Walk<2> walk(to.shape, {{&to.strides, &from.strides}});
+  detail::Walk<2> walk(to.shape, {{&to.strides, &from.strides}});
   const Index to_stride = walk.stride[0], from_stride = walk.stride[1];
   const bool dense = to_stride == 1 && from_stride == 1;
   walk.run([&](const std::array<Index, 2>& at, Index n) {
@@ -38,10 +38,9 @@ void copy_as(const Arg& from, const Arg& to) {
 
 void copy(const Arg& from, const Arg& to) {
   if (!(from.shape == to.shape)) fail("copy from shape ", from.shape, " to ", to.shape);
-  bool integers = !is_floating(from.dtype) && !is_floating(to.dtype);
   bool exact_in_float = is_floating(from.dtype) && is_floating(to.dtype) &&
                         from.dtype != DType::f64 && to.dtype != DType::f64;
-  if (integers) return copy_as<int64_t>(from, to);
+  if (!is_floating(from.dtype)) return copy_as<int64_t>(from, to);
   exact_in_float ? copy_as<float>(from, to) : copy_as<double>(from, to);
 }
 

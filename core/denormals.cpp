@@ -38,7 +38,7 @@ int64_t count_denormals(const void* data, DType dtype, Index n) {
   constexpr Index kGrain = 1 << 16;
   const int stored = info(dtype).digits - 1;
   std::atomic<int64_t> found{0};
-  visit(dtype, [&]<class T>(Tag<T>) {
+  visit(dtype, [&]<class T>(detail::Tag<T>) {
     const auto* x = static_cast<const Bits<T>*>(data);
     parallel_for(n, kGrain, [&](Index begin, Index end) {
       found += count_below_normal(x + begin, stored, end - begin);

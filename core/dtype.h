@@ -58,14 +58,17 @@ inline DType dtype_named(std::string_view name) {
   fail("'", name, "' is not a dtype; known: bool u8 i32 i64 f16 bf16 f32 f64 f8e4m3 f8e5m2");
 }
 
+namespace detail {
 template <class T>
 struct Tag {
   using type = T;
 };
+}  // namespace detail
 
-/// Calls f(Tag<T>{}) with the C++ type of `d`.
+/// Calls f(detail::Tag<T>{}) with the C++ type of `d`.
 template <class F>
 constexpr decltype(auto) visit(DType d, F&& f) {
+  using detail::Tag;
   switch (d) {
     case DType::boolean:
       return f(Tag<bool>{});
@@ -95,7 +98,8 @@ constexpr decltype(auto) visit(DType d, F&& f) {
 template <class T>
 constexpr DType dtype_of() {
   for (size_t d = 0; d < kDTypes; ++d)
-    if (visit(DType(d), []<class U>(Tag<U>) { return std::is_same_v<U, T>; })) return DType(d);
+    if (visit(DType(d), []<class U>(detail::Tag<U>) { return std::is_same_v<U, T>; }))
+      return DType(d);
   fail("no dtype has elements of this C++ type");
 }
 
@@ -118,8 +122,17 @@ template <class T>
 concept NarrowFloat = std::is_same_v<T, f16> || std::is_same_v<T, bf16> ||
     std::is_same_v<T, f8e4m3> || std::is_same_v<T, f8e5m2>;
 
-/// Converts one value as a cast does: floats to fewer bits are rounded once, floats to integers
-/// truncate, to bool is != 0.
+namespace detail {
+/// A double from which any rounding to 32 bits or fewer is the same as from v itself: v, or beyond
+/// 2^53 rounded to odd (as round_to_odd of core/half.h).
+MINIM_HD constexpr double to_odd_double(int64_t v) {
+  const int64_t most = int64_t{1} << 53, low = v & 0x7ff;
+  return double(v >= -most && v <= most ? v : (v - low) | (low != 0 ? 0x800 : 0));
+}
+}  // namespace detail
+
+/// Converts one value as a cast does: integers to floats and floats to fewer bits are rounded once,
+/// floats to integers truncate, to bool is != 0.
 template <class To, class From>
 MINIM_HD constexpr To convert_to(From v) {
   if constexpr (std::is_same_v<To, From>)
@@ -127,8 +140,10 @@ MINIM_HD constexpr To convert_to(From v) {
   else if constexpr (std::is_same_v<To, bool>)
     return v != From(0);
   else if constexpr (NarrowFloat<To>) {
-    if constexpr (std::is_same_v<From, double> || std::is_integral_v<From>)
-      return To(double(v));
+    if constexpr (std::is_integral_v<From>)
+      return To(detail::to_odd_double(int64_t(v)));
+    else if constexpr (std::is_same_v<From, double>)
+      return To(v);
     else
       return To(float(v));
   } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>)

@@ -1,7 +1,8 @@
 // core/float8.h -- the two 8-bit floats of the OCP "8-bit Floating Point Specification" (2023), for
 // storage: f8e4m3 (no infinities; 448 is the largest) and f8e5m2 (as IEEE 754, cut to 8 bits).
 // Conversions round to nearest, ties to even, once. What is too large becomes NaN in f8e4m3 and inf
-// in f8e5m2; to saturate instead, clamp to the largest value first, as minim::to_saturated does.
+// in f8e5m2, so that it is seen (PyTorch 2.15 makes 448 of it in f8e4m3, of inf too; earlier ones
+// NaN); to saturate, clamp to the largest value first, as minim::to_saturated does.
 #pragma once
 #include "minim/core/half.h"
 

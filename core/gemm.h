@@ -2,10 +2,14 @@
 // Products of 16-bit and f32 operands are summed in fp32, those with any f64 matrix or bias in f64,
 // and the result is rounded once, when it is stored.
 //
-// Every element of c is one chain of multiply-adds in order of k, so its bits depend neither on the
-// number of threads nor on how the product is cut (they do depend on the ISA: with fma each step
-// rounds once). Packing and register tiles follow Goto and van de Geijn, "Anatomy of
-// High-Performance Matrix Multiplication" (2008).
+// How a sum over k is made, by every implementation: k is cut into blocks of kProductBlock, each is
+// one chain of multiply-adds from 0 in order of k, and runs of up to kProductFan such sums are
+// added in order; so are runs of kProductFan sums of runs, and so on until one is left. An error so
+// grows with a chain of 256 and of 16 a level, not with k. What is cut where k is whole blocks, or
+// whole runs where it is longer than one, gives the same bits: they depend neither on the number of
+// threads nor on tiles nor on packing (they do depend on the ISA: with fma each step rounds once).
+// The bias, and c, are added to the whole sum. Packing and register tiles follow Goto and van de
+// Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008).
 #pragma once
 #include <cstdint>
 #include <span>
@@ -13,6 +17,9 @@
 #include "minim/core/dtype.h"
 
 namespace minim {
+
+inline constexpr int64_t kProductBlock = 256;  ///< of k: the length of a chain of multiply-adds
+inline constexpr int64_t kProductFan = 16;  ///< sums that are added to make one of the next level
 
 /// Element (i, j) is at data + i * row_stride + j * col_stride, in elements; strides may be 0 or
 /// negative.

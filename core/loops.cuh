@@ -37,7 +37,7 @@ struct Inputs {
   const A* x[kInputs<Op>];
   __device__ Inputs(const PointwiseArgs<Op>& p, Index i) {
     for (size_t k = 0; k < Op::arity; ++k) values[k] = load<A>(p.in[k], p.in[k].row(p.rows, i));
-    if constexpr (Random<Op>)
+    if constexpr (detail::Random<Op>)
       values[Op::arity] =
           A(uniform01(Philox::block(p.rng.seed, p.rng.stream, uint64_t(i) / 4)[size_t(i % 4)]));
     for (size_t k = 0; k < kInputs<Op>; ++k) x[k] = values + k;

@@ -35,13 +35,15 @@ struct attrs_of<Op> {
 template <class Op>
 using attrs_t = typename attrs_of<Op>::type;
 
+namespace detail {
 template <class Op>
 concept Random = requires {
   requires Op::random;
 };
+}  // namespace detail
 /// What a functor's forward takes: its operands and, if it is random, the draw.
 template <class Op>
-inline constexpr size_t kInputs = Op::arity + (Random<Op> ? 1 : 0);
+inline constexpr size_t kInputs = Op::arity + (detail::Random<Op> ? 1 : 0);
 
 /// d[i] = g * slope: write forward and slope(x, y), get vjp.
 template <class Derived>
@@ -122,7 +124,7 @@ struct Loader {
       x[k] = load_run(in.data ? advance(in.data, in.dtype, at[k]) : nullptr, in.dtype, stride[k], n,
                       buffer[k]);
     }
-    if constexpr (Random<Op>) {
+    if constexpr (detail::Random<Op>) {
       uniform_run(args.rng, linear, n, buffer[Op::arity]);
       x[Op::arity] = buffer[Op::arity];
     }
@@ -162,7 +164,7 @@ void pointwise_forward(OpArgs& args) {
   for (size_t k = 0; k < N; ++k)
     all[k] = &(strides[k] = broadcast_strides(args.in[k].shape, args.in[k].strides, out.shape));
   all[N] = &out.strides;  // fresh, so dense: its offset is the element's number
-  Walk<N + 1> walk(out.shape, all);
+  detail::Walk<N + 1> walk(out.shape, all);
   walk.run([&](std::array<Index, N + 1> at, Index n) {
     Loader<Op, A> in;
     A result[kBlock];
@@ -204,7 +206,7 @@ void pointwise_backward(OpArgs& args) {
   all[N] = &dense;  // the element's number, and where its gradient goes
   all[N + 1] = &g.strides;
   all[N + 2] = y.data ? &y.strides : &dense;
-  Walk<N + 3> walk(g.shape, all);
+  detail::Walk<N + 3> walk(g.shape, all);
   walk.run([&](std::array<Index, N + 3> at, Index n) {
     Loader<Op, A> in;
     A g_buffer[kBlock], y_buffer[kBlock], d[N][kBlock];

@@ -1,14 +1,17 @@
 #include "minim/core/parallel.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <exception>
-#include <memory>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "minim/core/cores.h"
 #include "minim/core/denormals.h"
 #include "minim/core/error.h"
 #include "minim/core/probe.h"
@@ -31,24 +34,23 @@ thread_local bool inside_chunk = false;
 /// that were taken are reported. The caller is thread 0.
 class Pool {
  public:
-  Pool() = default;
-  /// Delegates, so that the destructor joins the workers that there are when the next cannot be
-  /// made.
-  explicit Pool(int n) : Pool() {
-    workers_.reserve(size_t(n));
+  explicit Pool(int n) { start(n - 1); }
+  int size() const { return size_.load(std::memory_order_relaxed); }
+
+  /// After the job that runs, before the next. @throws Error when so many cannot be made; there are
+  /// then as many as before.
+  void resize(int n) {
+    std::lock_guard between_jobs(caller_mutex_);
+    const int before = size();
+    if (n == before) return;
+    stop();
     try {
-      while (size() < n) workers_.emplace_back([this, me = size()] { serve(me); });
-    } catch (const std::system_error& e) {
-      fail("only ", size(), " of ", n, " threads could be made (", e.what(),
-           "); ask for fewer, or allow the process more memory or threads");
+      start(n - 1);
+    } catch (const Error&) {
+      start(before - 1);
+      throw;
     }
   }
-  ~Pool() {
-    stop_ = true;
-    wake();
-    for (auto& t : workers_) t.join();
-  }
-  int size() const { return int(workers_.size()) + 1; }
 
   /// @param chunks below 2^31, from job.first on
   void run(const Job& job, int64_t chunks) {
@@ -65,6 +67,27 @@ class Pool {
   }
 
  private:
+  void start(int n) {
+    workers_.reserve(size_t(n));
+    try {
+      while (int(workers_.size()) < n)
+        workers_.emplace_back([this, me = int64_t(workers_.size()) + 1] { serve(me); });
+    } catch (const std::system_error& e) {
+      const size_t made = workers_.size() + 1;
+      stop();
+      fail("only ", made, " of ", n + 1, " threads could be made (", e.what(),
+           "); ask for fewer, or allow the process more memory or threads");
+    }
+    size_.store(n + 1, std::memory_order_relaxed);
+  }
+  void stop() {
+    stop_ = true;
+    wake();
+    for (auto& t : workers_) t.join();
+    workers_.clear();
+    stop_ = false;
+    size_.store(1, std::memory_order_relaxed);
+  }
   void wake() {
     number_.fetch_add(1);
     if (sleepers_.load() == 0) return;  // who is about to sleep sees the number
@@ -118,30 +141,59 @@ class Pool {
   std::mutex mutex_, caller_mutex_;
   std::condition_variable wake_;
   std::vector<std::thread> workers_;
+  std::atomic<int> size_{1};
 };
 
-int default_threads() { return int(std::max(1u, std::thread::hardware_concurrency())); }
+/// Made by the first who needs it, and never joined at exit: workers may outlive static
+/// destructors.
+constinit std::atomic<Pool*> the_pool{nullptr};
+constinit std::atomic<int> wanted{0};  ///< threads; 0: not said
+constinit std::mutex making;           ///< of whoever makes or resizes it
 
-std::unique_ptr<Pool>& pool() {
-  static auto* p =
-      new std::unique_ptr<Pool>;  // never joined at exit: workers may outlive static destructors
+/// Only the thread that forked is in the child, so the child makes a pool of its own when it needs
+/// one. What the parent's was doing does not matter to it.
+void forget_pool_in_child() {
+  if (inside_chunk) return;  // it goes on in that chunk, in which nothing is parallel
+  the_pool.store(nullptr);
+  new (&making) std::mutex;
+}
+
+Pool& make_pool(int n) {
+  static const int registered = pthread_atfork(nullptr, nullptr, forget_pool_in_child);
+  static_cast<void>(registered);
+  auto* p = new Pool(n);
+  the_pool.store(p, std::memory_order_release);
   return *p;
+}
+
+[[gnu::noinline]] Pool& first_pool() {
+  std::lock_guard one_makes_it(making);
+  if (Pool* p = the_pool.load(std::memory_order_acquire)) return *p;
+  const int n = wanted.load();
+  return make_pool(n > 0 ? n : cores().usable());
+}
+
+Pool& pool() {
+  Pool* p = the_pool.load(std::memory_order_acquire);
+  return p ? *p : first_pool();
 }
 
 }  // namespace
 
 void set_threads(int n) {
   if (n < 0) fail("the number of threads must be 0 (one per core) or more, not ", n);
-  int wanted = n == 0 ? default_threads() : n;
-  if (pool() && pool()->size() == wanted) return;
-  pool().reset();
-  pool() = std::make_unique<Pool>(wanted);
+  if (inside_chunk)
+    fail("set_threads(", n, ") within a parallel loop, which the threads are at: call it outside");
+  const int all = n == 0 ? cores().usable() : n;
+  std::lock_guard one_makes_it(making);
+  if (Pool* p = the_pool.load(std::memory_order_acquire))
+    p->resize(all);
+  else
+    make_pool(all);
+  wanted = all;
 }
 
-int threads() {
-  if (!pool()) set_threads(0);
-  return pool()->size();
-}
+int threads() { return pool().size(); }
 
 void detail::Shares::deal(int64_t n, int64_t parts) {
   const int64_t count = std::min<int64_t>(parts, int64_t(parts_.size()));
@@ -173,8 +225,8 @@ void detail::run_chunks(int64_t chunks, ChunkFn fn, void* body) {
   }
   constexpr int64_t kMost = INT32_MAX;
   for (int64_t first = 0; first < chunks; first += kMost)
-    pool()->run({first, fn, body, Probe::current(), FloatMode::current()},
-                std::min(kMost, chunks - first));
+    pool().run({first, fn, body, Probe::current(), FloatMode::current()},
+               std::min(kMost, chunks - first));
 }
 
 }  // namespace minim

@@ -9,7 +9,10 @@
 
 namespace minim {
 
-/// How many threads run kernels (the caller's included). @param n 0 means one per core.
+/// How many threads run kernels (the caller's included). @param n 0 means one per core that this
+/// process may use (core/cores.h). May be called while other threads compute: their loops end
+/// before. The threads are made when they are first needed, by any thread, and anew in a forked
+/// child. @throws Error within a parallel loop, and when so many cannot be made.
 void set_threads(int n);
 int threads();
 

@@ -15,6 +15,7 @@ class Probe {
   /// After a kernel ran; the bool is false for the forward kernel, true for the backward one.
   virtual void after_op(const OpRow&, const OpArgs&, bool /*backward*/) {}
   /// One block was rounded to 16 bits: of `nonzero` fp32 values that were not 0, `lost` became 0.
+  /// Or in place: of `nonzero` addends that were not 0, `lost` left their element as it was.
   virtual void stored_half(int64_t /*nonzero*/, int64_t /*lost*/) {}
 
   static Probe* current() { return current_; }

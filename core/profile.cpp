@@ -45,7 +45,7 @@ int64_t Profile::ns() const {
 namespace {
 
 int64_t denormals_of(const Arg& x) {
-  const Walk<1> walk(x.shape, {&x.strides});
+  const detail::Walk<1> walk(x.shape, {&x.strides});
   const Index step = walk.stride[0];
   std::atomic<int64_t> found = 0;
   walk.run([&](const std::array<Index, 1>& at, Index n) {

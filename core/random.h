@@ -56,7 +56,7 @@ struct Philox {
 
 /// What random numbers are used for. Each use has streams of its own, so that no two ever see the
 /// same numbers.
-enum class RandomUse : uint8_t { init, data, dropout, rounding, sampling, toy, shuffle };
+enum class RandomUse : uint8_t { init, data, dropout, rounding, sampling, toy, shuffle, seeds };
 
 /// @param number below 2^56: a step, a parameter's index ...
 MINIM_HD constexpr uint64_t random_stream(RandomUse use, uint64_t number = 0) {
@@ -64,6 +64,13 @@ MINIM_HD constexpr uint64_t random_stream(RandomUse use, uint64_t number = 0) {
 }
 
 MINIM_HD constexpr uint64_t join(uint32_t low, uint32_t high) { return uint64_t{high} << 32 | low; }
+
+/// A seed for thread, process or data worker number `index` of a run with that seed: another one
+/// for each, the same in every run. @param index below 2^56
+constexpr uint64_t derived_seed(uint64_t seed, uint64_t index) {
+  const auto [a, b, c, d] = Philox::block(seed, random_stream(RandomUse::seeds, index), 0);
+  return join(a, b);
+}
 
 /// Uniform on the multiples of 2^-24 in [0, 1).
 MINIM_HD constexpr float uniform01(uint32_t random) { return float(random >> 8) * 0x1p-24f; }

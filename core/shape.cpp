@@ -50,6 +50,11 @@ int normalize_axis(Index axis, int rank, const char* what) {
   return int(axis < 0 ? axis + rank : axis);
 }
 
+uint32_t axis_bit(Index axis, int rank, const char* what) {
+  if (rank == 0 && (axis == 0 || axis == -1)) return 0;
+  return uint32_t{1} << normalize_axis(axis, rank, what);
+}
+
 Shape broadcast(const Shape& a, const Shape& b, const char* what) {
   const Shape& longer = a.rank() >= b.rank() ? a : b;
   const Shape& shorter = a.rank() >= b.rank() ? b : a;

@@ -69,6 +69,10 @@ Strides dense_strides(const Shape& shape, const Strides& like);
 /// Maps -rank..rank-1 to 0..rank-1. @throws Error naming `what`, the axis and the rank.
 int normalize_axis(Index axis, int rank, const char* what);
 
+/// The axis as a bit, for ops along one. A 0-dim tensor is one line of one element: its axes 0 and
+/// -1 are there, and none of its axes. @throws Error as normalize_axis.
+uint32_t axis_bit(Index axis, int rank, const char* what);
+
 /// NumPy's rule: align at the last axis; sizes agree or one of them is 1.
 /// @throws Error naming `what` and both shapes.
 Shape broadcast(const Shape& a, const Shape& b, const char* what);

@@ -1,7 +1,7 @@
 #include "minim/core/tensor.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <charconv>
 #include <cstdlib>
 #include <ostream>
 
@@ -27,22 +27,39 @@ Index check_sizes(const Shape& shape) {
   return shape.numel();
 }
 
-Tensor number(double v, DType dtype) {
-  Tensor t = full({}, v, dtype);
-  t.impl()->scalar = true;
-  return t;
-}
-
 /// Element numbers [first, end) that strides reach from element 0; {0, 0} where there is no
 /// element.
 struct Reach {
   Index first = 0, end = 0;
 };
 Reach reach(const Shape& shape, const Strides& strides) {
-  if (check_sizes(shape) == 0) return {};
+  if (shape.numel() == 0) return {};
   Reach r{0, 1};
   for (int i = 0; i < shape.rank(); ++i)
     (strides[i] < 0 ? r.first : r.end) += (shape[i] - 1) * strides[i];
+  return r;
+}
+
+/// The same of what a caller asks for. @throws Error where a number overflows on the way.
+Reach checked_reach(const Shape& shape, const Strides& strides, Index offset) {
+  const bool any = check_sizes(shape) > 0;
+  Reach r{0, any};
+  bool overflows = strides.rank() != shape.rank();
+  for (int i = 0; !overflows && i < shape.rank(); ++i) {
+    if (shape[i] <= 1) continue;
+    Index whole;  // a step more than is reached: what loops may add up to
+    overflows = __builtin_mul_overflow(shape[i], strides[i], &whole);
+    Index& end = strides[i] < 0 ? r.first : r.end;
+    overflows = overflows || __builtin_add_overflow(end, whole, &end);
+    if (!overflows) end -= strides[i];
+  }
+  if (!any) r = {};
+  overflows = overflows || __builtin_add_overflow(r.first, offset, &r.first) ||
+              __builtin_add_overflow(r.end, offset, &r.end);
+  if (overflows)
+    fail("a view ", shape, " cannot have the strides ", strides, " and the offset ", offset,
+         strides.rank() != shape.rank() ? ": one stride is needed for each axis"
+                                        : ", which are more than any storage holds");
   return r;
 }
 
@@ -71,12 +88,17 @@ bool disturb(const Tensor& from, const Tensor& to) {
 
 }  // namespace
 
-Tensor::Tensor(double v) : Tensor(number(v, DType::f64)) {}
-Tensor::Tensor(int64_t v) : Tensor(empty({}, DType::i64)) {
-  impl_->scalar = true;
-  *static_cast<int64_t*>(data()) = v;
+Tensor Tensor::scalar(const detail::Number& v) {
+  Tensor t = empty({}, v.dtype());
+  t.impl()->scalar = true;
+  if (v.is_real())
+    *static_cast<double*>(t.data()) = v.real();
+  else if (v.dtype() == DType::i64)
+    *static_cast<int64_t*>(t.data()) = v.integer();
+  else
+    *static_cast<bool*>(t.data()) = v.integer() != 0;
+  return t;
 }
-Tensor::Tensor(bool v) : Tensor(number(v, DType::boolean)) {}
 
 const std::string& Tensor::name() const {
   static const std::string none;
@@ -113,11 +135,24 @@ void Tensor::check_span(DType wanted) const {
     fail("span asked of a strided view ", shape(), "; call .contiguous() first");
 }
 
-double Tensor::item() const {
+detail::Number Tensor::number() const {
   if (numel() != 1) fail("item() needs one element, the tensor has shape ", shape());
-  double v;
-  v = *load_run<double>(data(), dtype(), 1, 1, &v);
-  return v;
+  return visit(dtype(), [&]<class T>(detail::Tag<T>) {
+    const T v = *static_cast<const T*>(data());
+    if constexpr (std::is_integral_v<T>)
+      return detail::Number(v);
+    else
+      return detail::Number(double(v));
+  });
+}
+
+void Tensor::fail_item(const detail::Number& v, bool wanted_bool) {
+  std::ostringstream text;
+  text.precision(17);
+  text << v;
+  fail("item() of the value ", text.str(), " was asked for as a ",
+       wanted_bool ? "bool, which is 0 or 1" : "type of number that does not hold it",
+       "; convert the tensor first with .to(), or ask for another type");
 }
 
 std::vector<double> Tensor::to_vector() const {
@@ -137,22 +172,36 @@ Tensor empty(const Shape& shape, DType dtype, Device device) {
   return Tensor(std::move(impl));
 }
 
-Tensor full(const Shape& shape, double value, DType dtype, Device device) {
+Tensor full(const Shape& shape, const detail::Number& value, DType dtype, Device device) {
+  detail::check_number("full", value, dtype);
   Tensor t = empty(shape, dtype, device);
-  visit(dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  visit(dtype, [&]<class T>(detail::Tag<T>) {
     auto s = t.span<T>();
-    std::fill(s.begin(), s.end(), convert_to<T>(value));
+    std::fill(s.begin(), s.end(), value.converted<T>());
   });
   return t;
 }
 
-Tensor tensor(std::span<const double> values, const Shape& shape, DType dtype) {
+namespace {
+
+template <class A>
+Tensor from_values(std::span<const A> values, const Shape& shape, DType dtype) {
   if (Index(values.size()) != shape.numel())
     fail(values.size(), " values do not fill the shape ", shape);
   Tensor t = empty(shape, dtype);
+  if (dtype != dtype_for<A>() && dtype != DType::boolean)
+    for (const A& v : values) detail::check_number("tensor", v, dtype, false);
   store_run(t.data(), dtype, 1, t.numel(), values.data());
   return t;
+}
+
+}  // namespace
+
+Tensor tensor(std::span<const double> values, const Shape& shape, DType dtype) {
+  return from_values(values, shape, dtype);
+}
+Tensor tensor(std::span<const int64_t> values, const Shape& shape, DType dtype) {
+  return from_values(values, shape, dtype);
 }
 
 Tensor tensor(std::initializer_list<double> values, DType dtype) {
@@ -161,14 +210,15 @@ Tensor tensor(std::initializer_list<double> values, DType dtype) {
 
 Tensor arange(Index n, DType dtype) {
   Tensor t = empty({n}, dtype);
+  if (n > 0) detail::check_number("arange", n - 1, dtype);
   for (Index i = 0; i < n; ++i) store_run(advance(t.data(), dtype, i), dtype, 1, 1, &i);
   return t;
 }
 
 Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, Index offset) {
-  auto [first, end] = reach(shape, strides);
+  auto [first, end] = checked_reach(shape, strides, offset);
   Index held = Index(x.impl()->storage->bytes / size_of(x.dtype()));
-  if (end > first && (first + offset < 0 || end + offset > held))
+  if (shape.numel() > 0 && (first < 0 || end > held))
     fail("a view ", shape, " with strides ", strides, " at offset ", offset,
          " reaches outside its storage of ", held, " elements");
   auto impl = pool::make<TensorImpl>(*x.impl());
@@ -196,14 +246,28 @@ void copy_elements(const Tensor& from, const Tensor& to) {
 
 namespace {
 
-std::string shown(double v) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", printable(v));
-  return text;
+/// The fewest digits that read back as v in its dtype.
+template <class T>
+std::string shown(T v) {
+  char text[40];
+  if constexpr (std::is_same_v<T, bool>) {
+    return v ? "1" : "0";
+  } else if constexpr (NarrowFloat<T>) {
+    const double exact = double(v);
+    for (int digits = 1;; ++digits) {
+      auto [end, error] = std::to_chars(text, text + sizeof text, printable(exact),
+                                        std::chars_format::general, digits);
+      double read = exact;
+      std::from_chars(text, end, read);
+      if (float(T(read)) == float(v) || exact != exact) return {text, end};
+    }
+  } else {
+    return {text, std::to_chars(text, text + sizeof text, printable(v)).ptr};
+  }
 }
 
-void print(std::string& out, const std::vector<double>& v, const Shape& shape, int axis,
-           size_t& at) {
+template <class T>
+void print(std::string& out, const T* v, const Shape& shape, int axis, size_t& at) {
   constexpr Index kEdge = 3;
   if (axis == shape.rank()) {
     out += shown(v[at++]);
@@ -230,7 +294,11 @@ std::string to_string(const Tensor& x) {
   if (!x.defined()) return "undefined";
   std::string out;
   size_t at = 0;
-  print(out, x.to_vector(), x.shape(), 0, at);
+  Tensor dense = x;
+  if (!x.is_contiguous()) copy_elements(x, dense = empty(x.shape(), x.dtype(), x.device()));
+  visit(x.dtype(), [&]<class T>(detail::Tag<T>) {
+    print(out, static_cast<const T*>(dense.data()), x.shape(), 0, at);
+  });
   return out + " " + name_of(x.dtype()) + to_string(x.shape());
 }
 

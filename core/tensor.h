@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "minim/core/allocator.h"
+#include "minim/core/number.h"
 #include "minim/core/promotion.h"
 #include "minim/core/shape.h"
 
@@ -47,12 +48,10 @@ struct HookHandle {
 class Tensor {
  public:
   Tensor() = default;  ///< undefined: an operand that is not there
-  /// A number of the language, 0-dim and weak in promotion: `x * 2.0` keeps x's dtype.
-  Tensor(double v);
-  Tensor(float v) : Tensor(double(v)) {}
-  Tensor(int64_t v);
-  Tensor(int v) : Tensor(int64_t(v)) {}
-  Tensor(bool v);
+  /// A number of the language (bool, integers and floats of any width), 0-dim and weak in
+  /// promotion: `x * 2.0` keeps x's dtype. @throws Error for an integer above 2^63 - 1.
+  template <detail::Arithmetic T>
+  Tensor(T v) : Tensor(scalar(v)) {}
   explicit Tensor(std::shared_ptr<TensorImpl> impl) : impl_(std::move(impl)) {}
 
   bool defined() const { return bool(impl_); }
@@ -76,9 +75,21 @@ class Tensor {
     check_span(dtype_of<T>());
     return {static_cast<T*>(data()), size_t(numel())};
   }
-  /// The value of a tensor of one element. @throws Error when it has another number of elements.
-  double item() const;
-  /// All elements in row-major order.
+  /// The value of a tensor of one element; an i64 beyond 2^53 is rounded. @throws Error when it has
+  /// another number of elements.
+  double item() const { return number().real(); }
+  /// The same as a T. @throws Error also where T does not hold it: an integer or bool must be it
+  /// exactly, as must a float where the tensor holds an integer; a float is rounded, but not to
+  /// inf.
+  template <detail::Arithmetic T>
+  T item() const {
+    const detail::Number v = number();
+    if (!v.fits<T>()) fail_item(v, std::is_same_v<T, bool>);
+    return v.converted<T>();
+  }
+  /// The same, exactly.
+  detail::Number number() const;
+  /// All elements in row-major order; an i64 beyond 2^53 is rounded: read those by span<int64_t>().
   std::vector<double> to_vector() const;
 
   uint64_t version() const { return impl()->storage->version; }
@@ -111,10 +122,14 @@ class Tensor {
   Tensor squeeze(Index axis) const;
   Tensor unsqueeze(Index axis) const;
 
-  // In place; the operand is broadcast to this tensor and may overlap it. @throws Error on a tensor
-  // that requires gradients, or a view of one, outside no_grad; on one whose elements share memory
-  // (an expanded view); and where the operand does not broadcast.
-  Tensor& fill_(double v);
+  // In place; the operand is broadcast to this tensor and may overlap it. Not recorded. The result
+  // is rounded to this tensor's dtype, whatever the operand's: f32 added to f16 may be lost (1 +
+  // 1e-4 is 1) or leave its range (1e6 is inf). A Probe counts such additions as lost and sees such
+  // an inf. @throws Error outside NoGrad where this, a tensor it is a view of, or the operand
+  // requires gradients; on a tensor whose elements share memory (an expanded view); where the
+  // operand does not broadcast; where a number does not fit; and where one carries a loss scale and
+  // the other does not.
+  Tensor& fill_(const detail::Number& v);
   Tensor& zero_() { return fill_(0); }
   Tensor& copy_(const Tensor& from);
   Tensor& add_(const Tensor& other);
@@ -125,9 +140,12 @@ class Tensor {
   // Autograd; defined in autograd/tape.cpp.
   bool requires_grad() const;
   const Tensor& set_requires_grad(bool on = true) const;
-  /// The gradient that backward() summed here; undefined before. f32 for 16-bit leaves.
+  /// The gradient that backward() summed here; undefined before. f32 for 16-bit leaves. Several
+  /// threads may go backward to one leaf, each through a graph of its own, and read this meanwhile
+  /// (docs/6-the-tape.md has what may be shared).
   Tensor grad() const;
-  /// @throws Error unless `grad` is undefined, or floating and of this shape.
+  /// A loss scale that it carries goes with it. @throws Error unless `grad` is undefined, or
+  /// floating and of this shape; and where it is made of scaled and other values.
   void set_grad(const Tensor& grad) const;
   /// Calls `f` in each backward() with this tensor's whole gradient, before anything is computed
   /// from it; a defined result replaces it. A leaf's hook sees the sum over that backward() alone,
@@ -137,7 +155,8 @@ class Tensor {
   HookHandle register_hook(std::function<Tensor(const Tensor&)> f) const;
   /// The same data without history.
   Tensor detach() const;
-  /// Gradients of this 0-dim tensor with regard to every leaf it was made from.
+  /// Gradients of this 0-dim tensor with regard to every leaf it was made from. @throws Error where
+  /// another backward() is going through the same graph, in another thread or around a hook.
   void backward(bool retain_graph = false) const;
   /// The same for any shape, with its cotangent.
   void backward(const Tensor& gradient, bool retain_graph = false) const;
@@ -146,14 +165,25 @@ class Tensor {
   void* advance_bytes(Index offset) const {
     return static_cast<std::byte*>(impl_->storage->data) + offset * Index(size_of(impl_->dtype));
   }
+  static Tensor scalar(const detail::Number& v);
   [[noreturn]] static void fail_undefined();
+  [[noreturn]] static void fail_item(const detail::Number& v, bool wanted_bool);
   void check_span(DType wanted) const;
   std::shared_ptr<TensorImpl> impl_;
 };
 
 /// Uninitialised. Counted as the current MemoryScope's kind.
 Tensor empty(const Shape& shape, DType dtype = DType::f32, Device device = {});
-Tensor full(const Shape& shape, double value, DType dtype = DType::f32, Device device = {});
+/// The same for `empty({2, 3})`, so that std::empty, where a program sees it too, is no better.
+template <std::integral T>
+Tensor empty(std::initializer_list<T> shape) {
+  Shape sizes;
+  for (T n : shape) sizes.push_back(Index(n));
+  return empty(sizes, DType::f32);
+}
+/// @throws Error where a finite value does not fit the dtype. Warns where it becomes 0 there.
+Tensor full(const Shape& shape, const detail::Number& value, DType dtype = DType::f32,
+            Device device = {});
 inline Tensor zeros(const Shape& s, DType d = DType::f32, Device dev = {}) {
   return full(s, 0, d, dev);
 }
@@ -161,19 +191,31 @@ inline Tensor ones(const Shape& s, DType d = DType::f32, Device dev = {}) {
   return full(s, 1, d, dev);
 }
 /// From values in row-major order, rounded once to `dtype`. @throws Error when the count does not
-/// fit the shape.
+/// fit the shape, or a finite value the dtype: infinities are to be given as such.
 Tensor tensor(std::span<const double> values, const Shape& shape, DType dtype = DType::f32);
 Tensor tensor(std::initializer_list<double> values, DType dtype = DType::f32);
+/// From integers, which keep their 64 bits.
+Tensor tensor(std::span<const int64_t> values, const Shape& shape, DType dtype = DType::i64);
+template <std::integral T>
+Tensor tensor(std::initializer_list<T> values, DType dtype = DType::f32) {
+  std::vector<int64_t> wide;
+  for (T v : values) wide.push_back(detail::Number(v).integer());
+  return tensor(std::span<const int64_t>(wide), {Index(wide.size())}, dtype);
+}
+/// 0, 1, ... n - 1. @throws Error where n - 1 does not fit the dtype.
 Tensor arange(Index n, DType dtype = DType::i64);
 
-/// A view of the same storage, not recorded by autograd. @throws Error where it reaches outside it.
+/// A view of the same storage, not recorded by autograd. @throws Error where it reaches outside it,
+/// or the strides are not one for each axis.
 Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, Index offset);
 /// Copies elements between any dtypes and strides of one shape, rounding once; not recorded, no
-/// version change. The two may overlap. @throws Error when the shapes differ, or elements of `to`
+/// version change: below the tape, where copy_() is what refuses to lose a gradient. The two may
+/// overlap. @throws Error when the shapes differ, or elements of `to`
 /// share memory.
 void copy_elements(const Tensor& from, const Tensor& to);
 
-/// Values with shape and dtype, e.g. "[[1, 2], [3, 4]] f32(2, 2)"; long tensors are shortened.
+/// Values with shape and dtype, e.g. "[[1, 2], [3, 4]] f32(2, 2)"; long tensors are shortened. A
+/// value has as many digits as tell it from all others of its dtype.
 std::string to_string(const Tensor& x);
 std::ostream& operator<<(std::ostream& out, const Tensor& x);
 

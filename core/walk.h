@@ -7,7 +7,7 @@
 #include "minim/core/parallel.h"
 #include "minim/core/shape.h"
 
-namespace minim {
+namespace minim::detail {
 
 template <size_t N>
 struct Walk {
@@ -65,4 +65,4 @@ struct Walk {
   std::array<Dims, N> steps_;
 };
 
-}  // namespace minim
+}  // namespace minim::detail

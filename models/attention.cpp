@@ -1,5 +1,6 @@
 #include "minim/models/attention.h"
 
+#include "minim/autograd/node.h"
 #include "minim/ops/functional.h"
 
 namespace minim::models {
@@ -22,6 +23,10 @@ Index qkv_width(const AttentionConfig& c) { return c.width + 2 * c.kv_heads * (c
 
 std::pair<Tensor, Tensor> LayerCache::append(const Tensor& new_k, const Tensor& new_v,
                                              Index capacity) {
+  if (GradMode::enabled() && (new_k.requires_grad() || new_v.requires_grad()))
+    fail(
+        "a cache keeps keys and values without a history, and their gradients would be lost; "
+        "call the model under NoGrad, or without a cache");
   const Index end = length + new_k.size(2);
   if (end > capacity)
     fail("a cache of ", capacity, " tokens cannot hold ", end, "; begin a new one");

@@ -51,17 +51,32 @@ Tokenizer tokenizer_of(const std::vector<std::string>& paths, const std::vector<
   return Tokenizer::characters(alphabet);
 }
 
+/// Without the mark that some programs put in front, U+FEFF: it is no character of the text.
+std::string text_in(const std::string& path) {
+  std::string text = read_file(path, "data");
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+  return text;
+}
+
+LoadedFile file_of(const std::string& path, const std::string& text, const Tokenizer& tokenizer) {
+  LoadedFile file{path, tokenizer.encode(text), "text", "utf-8", text.size()};
+  for (size_t begin = 0; begin < text.size(); ++file.lines) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    file.longest_line = std::max(file.longest_line, end - begin);
+    begin = end + 1;
+  }
+  return file;
+}
+
 LoadedFiles load_texts(const std::vector<std::string>& paths, const std::string& tokenizer,
                        const std::optional<Tokenizer>& model) {
   std::vector<std::string> texts;
   for (const std::string& path : paths)
-    if (texts.push_back(read_file(path, "data")); texts.back().empty())
+    if (texts.push_back(text_in(path)); texts.back().empty())
       fail("data file '", path, "' is empty");
   LoadedFiles all{{}, model ? *model : tokenizer_of(paths, texts, tokenizer)};
   for (size_t i = 0; i < texts.size(); ++i)
-    in_file(paths[i], [&] {
-      all.files.push_back({paths[i], all.tokenizer.encode(texts[i]), "text", "utf-8"});
-    });
+    in_file(paths[i], [&] { all.files.push_back(file_of(paths[i], texts[i], all.tokenizer)); });
   return all;
 }
 
@@ -93,7 +108,8 @@ LoadedFiles load_token_files(const std::vector<std::string>& paths, std::optiona
     if (tokenizer_beside(path) != own)
       fail("'", paths[0], "' and '", path, "' were made with different tokenizers: ",
            "make both with one `minim data`, or give their texts");
-    all.files.push_back({path, file.tokens, file.format, file.width == 2 ? "uint16" : "uint32"});
+    all.files.push_back(
+        {path, file.tokens, file.format, file.width == 2 ? "uint16" : "uint32", file.bytes});
   }
   all.tokenizer = model ? *model : own.value_or(Tokenizer::none(first));
   return all;
@@ -137,8 +153,14 @@ Dataset load_files(const DataFiles& files, const std::optional<Tokenizer>& model
 }
 
 void save_tokens(const std::string& path, const TokenArray& tokens, const Tokenizer& tokenizer) {
-  write_token_file(path, tokens.to_vector(), tokenizer.vocab());
-  write_file_atomically(beside(path), tokenizer.to_json());
+  StagedFile ids(path, token_file_bytes(tokens.to_vector(), tokenizer.vocab()));
+  const std::string names = tokenizer.to_json();
+  StagedFile named(beside(path), names);
+  std::error_code none;  // a kill between the two must not leave these tokens with other names
+  if (std::filesystem::exists(beside(path)) && read_file(beside(path), "tokenizer") != names)
+    std::filesystem::remove(beside(path), none);
+  ids.commit();
+  named.commit();
 }
 
 void check_length(int64_t n_tokens, int64_t block, const std::string& what) {

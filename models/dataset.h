@@ -33,7 +33,7 @@ struct DataFiles {
 };
 
 /// Texts are tokenized in memory; the characters of all of them make the vocabulary. Token files
-/// (token_file.h) are mapped; their tokenizer is the one beside them, or of kind none. Texts are
+/// (token_file.h) stay on the disk; their tokenizer is the one beside them, or of kind none. Texts are
 /// read by `model`, the tokenizer of a trained model, where there is one. Throws Error for a file
 /// that is missing, empty, or (characters) not UTF-8, for both kinds at once, and for what does not
 /// fit the vocabulary.
@@ -44,6 +44,7 @@ struct LoadedFile {
   std::string path;
   TokenArray tokens;
   std::string format, dtype;  // "text", or as in token_file.h; "utf-8", "uint16" or "uint32"
+  size_t bytes, lines = 0, longest_line = 0;  // lines of a text
 };
 struct LoadedFiles {
   std::vector<LoadedFile> files;

@@ -21,6 +21,8 @@ const DecoderConfig& checked(const DecoderConfig& c) {
   if (c.vocab < 1 || c.block < 1 || c.layers < 1 || c.heads < 1 || c.embd < 1 || c.kv_heads < 0)
     fail("a Transformer needs positive sizes: vocab ", c.vocab, ", block ", c.block, ", layers ",
          c.layers, ", heads ", c.heads, ", embd ", c.embd);
+  if (c.family == Family::gpt && c.kv_heads != 0)
+    fail("kv_heads ", c.kv_heads, " is for a Llama: a GPT has as many as heads; give 0");
   if (c.embd % c.heads != 0)
     fail("embd ", c.embd, " is not divisible by heads ", c.heads,
          ": each head takes embd / heads columns");

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "minim/autograd/node.h"
 #include "minim/core/random.h"
 #include "minim/ops/call.h"
 
@@ -11,10 +12,16 @@ namespace {
 /// Fills x with f(block of 128 random bits), one block an element.
 template <class F>
 Tensor draw(Tensor x, F f) {
+  if (GradMode::enabled() && x.requires_grad() && x.impl()->autograd->node)
+    fail("[init] ", origin(x), " ", name_of(x.dtype()), x.shape(),
+         " is recorded: new values would not fit its history; fill a parameter itself, or its "
+         "parts under NoGrad");
   uint64_t stream = random_stream(RandomUse::init, generator().next_stream++);
   std::vector<double> values(static_cast<size_t>(x.numel()));
-  for (size_t i = 0; i < values.size(); ++i)
+  for (size_t i = 0; i < values.size(); ++i) {
     values[i] = f(Philox::block(generator().seed, stream, i));
+    detail::check_number("init", values[i], x.dtype(), false);
+  }
   copy_elements(tensor(values, x.shape(), DType::f64), x);
   x.bump_version();
   return x;

@@ -5,7 +5,8 @@
 
 namespace minim::models::init {
 
-/// Each fills `x` in place and returns it.
+/// Each fills `x` in place and returns it. @throws Error where x is the result of a recorded call,
+/// or a value does not fit x's dtype.
 Tensor normal(Tensor x, double mean = 0, double std = 1);
 Tensor uniform(Tensor x, double low, double high);
 /// Glorot and Bengio, 2010: std = gain * sqrt(2 / (fan_in + fan_out)); x is (out, in, ...).

@@ -61,16 +61,19 @@ class Function : public Module {
 };
 
 /// Modules one after the other, named "0", "1", ... Built in place:
-/// `net.add<Linear>(2, 64); net.add(relu);`
+/// `net.add<Linear>(2, 64); net.add(relu);` One that is used in several places is given as a
+/// std::shared_ptr.
 class Sequential : public Module {
  public:
   template <class M, class... Args>
   M& add(Args&&... args) {
-    auto made = std::make_unique<M>(std::forward<Args>(args)...);
-    M& module = *made;
-    child(std::to_string(modules_.size()), module);
-    modules_.push_back(std::move(made));
-    return module;
+    auto made = std::make_shared<M>(std::forward<Args>(args)...);
+    add(std::shared_ptr<Module>(made));
+    return *made;
+  }
+  void add(std::shared_ptr<Module> shared) {
+    child(std::to_string(modules_.size()), *shared);
+    modules_.push_back(std::move(shared));
   }
   void add(std::function<Tensor(const Tensor&)> f) { add<Function>(std::move(f)); }
   Tensor forward(const Tensor& x) const override {
@@ -80,7 +83,7 @@ class Sequential : public Module {
   }
 
  private:
-  std::vector<std::unique_ptr<Module>> modules_;
+  std::vector<std::shared_ptr<Module>> modules_;
 };
 
 }  // namespace minim::models

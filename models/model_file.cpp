@@ -1,5 +1,7 @@
 #include "minim/models/model_file.h"
 
+#include <sys/stat.h>
+
 #include <cstring>
 
 #include "minim/models/atomic_dir.h"
@@ -11,6 +13,7 @@
 namespace minim::models {
 namespace {
 
+namespace fs = std::filesystem;
 using nlohmann::json;
 constexpr const char* kFormat = "minim-gpt";
 
@@ -34,18 +37,43 @@ DecoderConfig config_from_json(const json& j) {
           .kv_heads = integer_in(j, "kv_heads")};
 }
 
-std::filesystem::path file_in(const std::filesystem::path& path) {
-  namespace fs = std::filesystem;
+fs::path file_in(const fs::path& path, std::string& damage) {
   if (!fs::exists(path)) fail("there is no model at '", path.string(), "'");
   if (!fs::is_directory(path)) return path;
   if (fs::exists(path / "model.safetensors")) {
     if (fs::exists(path / kManifestName)) verify_manifest(path);
     return path / "model.safetensors";
   }
-  if (auto checkpoint = newest_complete(path / "checkpoint"))
+  if (auto checkpoint = newest_complete(path / "checkpoint", &damage))
     return *checkpoint / "model.safetensors";
   fail("'", path.string(),
        "' holds neither model.safetensors nor checkpoint/: it is no run of minim train");
+}
+
+/// What a save changes: which file or directory bears the names, and what names are in it.
+std::string state_of(const fs::path& path) {
+  std::string all;
+  for (const fs::path& at : {path, path / "checkpoint", path / "checkpoint.prev"}) {
+    struct stat s {};
+    if (::stat(at.c_str(), &s) == 0)
+      for (const int64_t part : {int64_t(s.st_dev), int64_t(s.st_ino), int64_t(s.st_mtim.tv_sec),
+                                 int64_t(s.st_mtim.tv_nsec), int64_t(s.st_ctim.tv_nsec)})
+        all += std::to_string(part) + ' ';
+    all += '/';
+  }
+  return all;
+}
+
+/// The dtype that holds every value of a model's tensors, which are floating.
+DType widest(const NamedTensors& state) {
+  DType wide = state.front().second.dtype();
+  for (const auto& [name, tensor] : state) {
+    const DType d = tensor.dtype();
+    if (!is_half(d) && d != DType::f32 && d != DType::f64)
+      fail("'", name, "' is ", name_of(d), ", where a model has f16, bf16, f32 or f64");
+    wide = promote_types(wide, d);
+  }
+  return wide;
 }
 
 bool is_model(const Metadata& m) {
@@ -72,15 +100,35 @@ LoadedModel model_of(const SafeTensors& stored) {
       generator();  // of the program: initial values that are overwritten take none of it
   loaded.model = make_decoder(config);
   generator() = before;
-  if (!state.empty()) loaded.model->to(state.front().second.dtype());
+  if (!state.empty()) loaded.model->to(widest(state));
   loaded.model->load_state_dict(state);
   return loaded;
+}
+
+LoadedModel load_once(const fs::path& path) {
+  std::string damage;
+  const fs::path file = file_in(path, damage);
+  const SafeTensors stored = SafeTensors::read(file);
+  if (!is_model(stored.metadata()))
+    fail("'", file.string(),
+         "' is a safetensors file, but not a model of minim: its metadata lacks format \"", kFormat,
+         "\"");
+  try {
+    LoadedModel loaded = model_of(stored);
+    loaded.file = file;
+    loaded.damage = damage;
+    return loaded;
+  } catch (const json::exception& e) {
+    fail("'", file.string(), "' has a model configuration that cannot be read: ", reason(e));
+  } catch (const Error& e) {
+    fail("'", file.string(), "': ", e.what());
+  }
 }
 
 }  // namespace
 
 Blob blob_of(const std::string& name, const Tensor& x, std::vector<Tensor>& keep) {
-  keep.push_back(x.detach().contiguous());
+  keep.push_back(x.detach().clone());  // also of dense elements, which may change in place
   const Tensor& dense = keep.back();
   return {name,
           x.dtype(),
@@ -107,19 +155,17 @@ void save_model(const std::filesystem::path& file, const Decoder& model, const T
   write_safetensors(file, blobs, metadata);
 }
 
-LoadedModel load_model(const std::filesystem::path& path) {
-  const std::filesystem::path file = file_in(path);
-  const SafeTensors stored = SafeTensors::read(file);
-  if (!is_model(stored.metadata()))
-    fail("'", file.string(),
-         "' is a safetensors file, but not a model of minim: its metadata lacks format \"", kFormat,
-         "\"");
-  try {
-    return model_of(stored);
-  } catch (const json::exception& e) {
-    fail("'", file.string(), "' has a model configuration that cannot be read: ", reason(e));
-  } catch (const Error& e) {
-    fail("'", file.string(), "': ", e.what());
+LoadedModel load_model(const fs::path& path) {
+  constexpr int kTries = 100;
+  for (int tries = 1;; ++tries) {
+    const std::string before = state_of(path);
+    const auto may_be_torn = [&] { return tries < kTries && state_of(path) != before; };
+    try {
+      LoadedModel loaded = load_once(path);
+      if (loaded.damage.empty() || !may_be_torn()) return loaded;
+    } catch (const std::exception&) {
+      if (!may_be_torn()) throw;
+    }
   }
 }
 

@@ -18,13 +18,17 @@ struct LoadedModel {
   std::unique_ptr<Decoder> model;  ///< in the dtype of the file
   Tokenizer tokenizer;
   Metadata metadata;
+  std::filesystem::path file{};
+  std::string damage{};  ///< why it is not a run's newest checkpoint, in one line; "" where it is
 };
 /// @param path a file of save_model(), a checkpoint (a directory with model.safetensors), or a
-/// run's directory (with checkpoint/; the newest complete one). @throws Error naming what was found
-/// instead.
+/// run's directory (with checkpoint/; the newest complete one). It may be replaced meanwhile: then
+/// it is read again. @throws Error naming what was found instead, and every tensor that does not
+/// fit.
 LoadedModel load_model(const std::filesystem::path& path);
 
-/// Tensors as blobs and back; `keep` holds contiguous copies that the blobs point into.
+/// Tensors as blobs and back; `keep` holds copies that the blobs point into, which nothing that is
+/// done to x changes.
 Blob blob_of(const std::string& name, const Tensor& x, std::vector<Tensor>& keep);
 Tensor tensor_of(const Blob& blob);
 

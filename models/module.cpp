@@ -2,8 +2,27 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace minim::models {
+namespace {
+
+NamedTensors each_once(const NamedTensors& named) {
+  NamedTensors once;
+  std::set<const TensorImpl*> seen;
+  for (const auto& entry : named)
+    if (seen.insert(entry.second.impl()).second) once.push_back(entry);
+  return once;
+}
+
+/// NaN is the same as NaN.
+bool same_values(const Tensor& a, const Tensor& b) {
+  if (a.shared() == b.shared()) return true;
+  return std::ranges::equal(a.to_vector(), b.to_vector(),
+                            [](double x, double y) { return x == y || (x != x && y != y); });
+}
+
+}  // namespace
 
 template <class F>
 void Module::visit(const std::string& prefix, F&& f) const {
@@ -12,19 +31,24 @@ void Module::visit(const std::string& prefix, F&& f) const {
 }
 
 void Module::parameter(std::string name, Tensor& member) {
-  member.set_requires_grad();
+  if (!member.impl()->autograd) member.set_requires_grad();
   parameters_.emplace_back(std::move(name), &member);
 }
 void Module::buffer(std::string name, Tensor& member) {
   buffers_.emplace_back(std::move(name), &member);
 }
 void Module::child(std::string name, Module& member) {
-  member.put_under(path_ ? *path_ + "." + name : name);
+  if (!member.parent_) {
+    member.parent_ = this;
+    member.put_under(path_ ? *path_ + "." + name : name);
+  }
   children_.emplace_back(std::move(name), &member);
 }
 void Module::put_under(const std::string& parent) {
   path_ = std::make_shared<const std::string>(path_ ? parent + "." + *path_ : parent);
-  for (auto& [name, member] : children_) member->put_under(parent);
+  std::set<Module*> moved;  // one under two names moves once
+  for (auto& [name, member] : children_)
+    if (member->parent_ == this && moved.insert(member).second) member->put_under(parent);
 }
 
 Tensor Module::operator()(const Tensor& x) const {
@@ -44,20 +68,29 @@ Tensor Module::forward(const Tensor&) const {
 }
 
 std::vector<std::pair<std::string, Module*>> Module::named_modules() {
-  std::vector<std::pair<std::string, Module*>> all{{"", this}};
-  for (auto& [name, member] : children_)
-    for (auto& [below, module] : member->named_modules())
-      all.emplace_back(below.empty() ? name : name + "." + below, module);
+  std::vector<std::pair<std::string, Module*>> all;
+  add_modules("", all);
   return all;
 }
 
-NamedTensors Module::all_of(Members Module::*list) const {
+void Module::add_modules(const std::string& path,
+                         std::vector<std::pair<std::string, Module*>>& all) {
+  if (std::ranges::find(all, this, &std::pair<std::string, Module*>::second) != all.end()) return;
+  all.emplace_back(path, this);
+  for (auto& [name, member] : children_)
+    member->add_modules(path.empty() ? name : path + "." + name, all);
+}
+
+/// Under every name that leads there.
+NamedTensors Module::every(Members Module::*list) const {
   NamedTensors all;
   visit("", [&](const std::string& prefix, const Module& m) {
     for (const auto& [name, member] : m.*list) all.emplace_back(prefix + name, *member);
   });
   return all;
 }
+
+NamedTensors Module::all_of(Members Module::*list) const { return each_once(every(list)); }
 
 std::vector<Tensor> Module::parameters() const {
   std::vector<Tensor> all;
@@ -78,41 +111,58 @@ void Module::train(bool on) {
 
 void Module::to(DType dtype) {
   MemoryScope kind(MemoryKind::weights);
+  std::map<const TensorImpl*, std::pair<Tensor, Tensor>> done;  // old, held so, and new
   visit("", [&](const std::string&, const Module& m) {
     for (const auto& [name, member] : m.parameters_) {
-      Tensor converted = member->detach().to(dtype).set_name(member->name());
-      converted.set_requires_grad();
-      autograd_of(converted).cast_by =
-          std::string("Module::to(") + name_of(dtype) + (path_ ? ") of '" + *path_ + "'" : ")");
-      *member = converted;
+      if (member->dtype() == dtype) continue;
+      auto [it, is_new] = done.try_emplace(member->impl(), *member, Tensor());
+      if (is_new) {
+        Tensor converted = member->detach().to(dtype).set_name(member->name());
+        converted.set_requires_grad(member->requires_grad());
+        autograd_of(converted).hooks = autograd_of(*member).hooks;
+        autograd_of(converted).cast_by =
+            std::string("Module::to(") + name_of(dtype) + (path_ ? ") of '" + *path_ + "'" : ")");
+        it->second.second = converted;
+      }
+      *member = it->second.second;
     }
   });
 }
 
-NamedTensors Module::state_dict() const {
-  NamedTensors state = named_parameters();
-  for (auto& b : named_buffers()) state.push_back(b);
+NamedTensors Module::state_dict() const { return each_once(every_state()); }
+
+/// Parameters and buffers under every name.
+NamedTensors Module::every_state() const {
+  NamedTensors state = every(&Module::parameters_);
+  for (auto& b : every(&Module::buffers_)) state.push_back(b);
   return state;
 }
 
 void Module::load_state_dict(const NamedTensors& given) {
   std::map<std::string, Tensor> by_name(given.begin(), given.end());
   std::string wrong;
-  NamedTensors mine = state_dict();
-  for (auto& [name, tensor] : mine) {
+  const NamedTensors mine = every_state();
+  std::map<const TensorImpl*, NamedTensors::value_type>
+      from;  // the first given of a tensor's names
+  for (const auto& [name, tensor] : mine) {
     auto it = by_name.find(name);
-    if (it == by_name.end())
-      wrong += "\n  missing: " + name;
-    else if (!(it->second.shape() == tensor.shape()))
+    if (it == by_name.end()) continue;
+    if (!(it->second.shape() == tensor.shape()))
       wrong += "\n  " + name + " has shape " + to_string(it->second.shape()) + ", the model's is " +
                to_string(tensor.shape());
+    else if (auto [first, is_new] = from.try_emplace(tensor.impl(), *it);
+             !is_new && !same_values(first->second.second, it->second))
+      wrong += "\n  " + first->second.first + " and " + name +
+               " are one tensor in the model, but differ";
   }
+  for (const auto& [name, tensor] : state_dict())
+    if (!from.contains(tensor.impl()) && !by_name.contains(name)) wrong += "\n  missing: " + name;
   for (auto& [name, tensor] : given)
     if (std::ranges::find(mine, name, &NamedTensors::value_type::first) == mine.end())
       wrong += "\n  unexpected: " + name;
   if (!wrong.empty()) fail("the state does not fit the model:", wrong);
   NoGrad no_recording;
-  for (auto& [name, tensor] : mine) tensor.copy_(by_name.at(name));
+  for (auto [name, tensor] : state_dict()) tensor.copy_(from.at(tensor.impl()).second);
 }
 
 void Module::name_parameters() const {

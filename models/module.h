@@ -25,12 +25,14 @@ class Module {
   /// Calls `f` after each forward with what went in and what came out; a defined result replaces
   /// that.
   HookHandle register_forward_hook(ForwardHook f) { return hooks_.add(std::move(f)); }
-  /// Dotted, from the root: "blocks.3.attn.qkv"; "" for the root.
+  /// Dotted, from the root: "blocks.3.attn.qkv"; "" for the root. A shared module has the path by
+  /// way of the parent that registered it first.
   std::string path() const { return path_ ? *path_ : ""; }
-  /// The module itself and all in it, by path within it, parents first.
+  /// The module itself and all in it, by path within it, parents first; one that is shared once.
   std::vector<std::pair<std::string, Module*>> named_modules();
 
-  /// In order of registration, parents first. Tied parameters appear once.
+  /// In order of registration, parents first. A tied tensor (copies of one Tensor, or a module that
+  /// is registered more than once) appears once, under the first of its names.
   NamedTensors named_parameters() const { return all_of(&Module::parameters_); }
   std::vector<Tensor> parameters() const;
   NamedTensors named_buffers() const { return all_of(&Module::buffers_); }
@@ -42,16 +44,20 @@ class Module {
   void eval() { train(false); }
   bool training() const { return training_; }
 
-  /// Converts every floating parameter; gradients are dropped.
+  /// Converts every parameter of another dtype, which makes a new tensor without a gradient: tied
+  /// ones stay tied, frozen ones frozen, and hooks stay. What was taken from the module before, as
+  /// by an optimizer, is the old tensor.
   void to(DType dtype);
 
-  /// Parameters and buffers by name.
+  /// Parameters and buffers by name; a tied tensor once, under the first of its names.
   NamedTensors state_dict() const;
-  /// Copies values in, rounding to each parameter's dtype. @throws Error naming every missing and
-  /// unexpected name, and every shape that differs; nothing is changed then.
+  /// Copies values in, rounding to each parameter's dtype. A tied tensor may be given under any of
+  /// its names, or several. @throws Error naming every missing and unexpected name, every shape
+  /// that differs, and what differs though it is tied here; nothing is changed then.
   void load_state_dict(const NamedTensors& state);
 
-  /// Gives every parameter its dotted name, for messages. Call once, on the root.
+  /// Gives every parameter its dotted name (a tied one the first), for messages. Call once, on the
+  /// root.
   void name_parameters() const;
 
  protected:
@@ -59,20 +65,25 @@ class Module {
   virtual Tensor forward(const Tensor& x) const;
   /// `body` under the module's path, then its hooks: for an operator() with more arguments.
   Tensor within(const Tensor& x, const std::function<Tensor()>& body) const;
+  /// Makes it require gradients, unless set_requires_grad(false) was said of it before.
   void parameter(std::string name, Tensor& member);
   void buffer(std::string name, Tensor& member);
-  void child(std::string name, Module& member);
+  void child(std::string name, Module& member);  ///< may be another's child too
 
  private:
   using Members = std::vector<std::pair<std::string, Tensor*>>;
   template <class F>
   void visit(const std::string& prefix, F&& f) const;
+  NamedTensors every(Members Module::*list) const;
+  NamedTensors every_state() const;
   NamedTensors all_of(Members Module::*list) const;
+  void add_modules(const std::string& path, std::vector<std::pair<std::string, Module*>>& all);
   void put_under(const std::string& parent);
   Members parameters_, buffers_;
   std::vector<std::pair<std::string, Module*>> children_;
   Hooks<ForwardHook> hooks_;
   ModuleScope::Path path_;
+  const Module* parent_ = nullptr;  ///< the first that registered it: only compared
   bool training_ = true;
 };
 

@@ -1,5 +1,8 @@
 #include "minim/models/read_file.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -15,6 +18,13 @@ namespace {
   fail(what, " file '", path, "' ", why);
 }
 
+bool is_terminal_or_null(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC);
+  const bool is = file >= 0 && (::isatty(file) || std::filesystem::path(path) == "/dev/null");
+  if (file >= 0) ::close(file);
+  return is;
+}
+
 size_t size_of_file(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return 0;
@@ -27,6 +37,10 @@ std::ifstream open_file(const std::string& path, const std::string& what, size_t
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
     refuse(what, path, "is a directory: give a file in it");
+  const auto kind = std::filesystem::status(path, ignored).type();
+  if (kind == std::filesystem::file_type::block ||
+      (kind == std::filesystem::file_type::character && !is_terminal_or_null(path)))
+    refuse(what, path, "is a device, which may have no end: give a file or a pipe");
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file && errno == ENOENT) refuse(what, path, "does not exist");

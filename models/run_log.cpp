@@ -1,5 +1,8 @@
 #include "minim/models/run_log.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -13,14 +16,19 @@ namespace minim::models {
 using Json = nlohmann::ordered_json;
 
 RunLog::RunLog(std::filesystem::path path)
-    : path_(std::move(path)), file_(path_, std::ios::binary | std::ios::app) {
-  if (!file_) fail("log ", path_, " cannot be opened: ", std::strerror(errno));
+    : path_(std::move(path)),
+      file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666)) {
+  if (file_ < 0)
+    fail("log ", path_, " cannot be opened: ", errno == ELOOP ? "it is a link" : strerror(errno));
 }
+
+RunLog::~RunLog() { ::close(file_); }
 
 void RunLog::append(const Json& record) {
   if (!record.is_object()) fail("a line of log ", path_, " must be a JSON object");
-  file_ << record.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n' << std::flush;
-  if (!file_) fail("log ", path_, " cannot be written: ", std::strerror(errno));
+  const std::string line = record.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+  if (const int why = write_all(file_, line))
+    fail("log ", path_, " cannot be written: ", std::strerror(why));
 }
 
 void truncate_to_step(const std::filesystem::path& path, int64_t step) {

@@ -2,7 +2,6 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json_fwd.hpp>
 
 namespace minim::models {
@@ -10,15 +9,18 @@ namespace minim::models {
 /// Appends lines to a file, creating it; each line is handed to the system before append() returns.
 class RunLog {
  public:
-  /// @throws Error when the file cannot be opened.
+  /// @throws Error when the file cannot be opened, or is a link.
   explicit RunLog(std::filesystem::path path);
+  ~RunLog();
+  RunLog(const RunLog&) = delete;
+  RunLog& operator=(const RunLog&) = delete;
   /// `record` is an object; NaN and infinities become null, which JSON has no words for.
   /// @throws Error when it is not an object or cannot be written.
   void append(const nlohmann::ordered_json& record);
 
  private:
   std::filesystem::path path_;
-  std::ofstream file_;
+  int file_;
 };
 
 /// Drops the lines whose "step" is beyond `step`, those marked "final" (the end of a run, resumed

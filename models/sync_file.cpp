@@ -5,7 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
+#include <utility>
 
 #include "minim/core/error.h"
 
@@ -33,26 +33,47 @@ fs::path parent_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-void write_file_atomically(const fs::path& path, std::string_view bytes) {
-  std::error_code ignored;
-  const fs::file_status there = fs::symlink_status(path, ignored);
-  if (fs::exists(there) && !fs::is_regular_file(there))  // a device, a pipe, a link to one
-    fail(path, " cannot be written: it is no regular file");
-  const fs::path staged = path.string() + ".tmp";
-  try {
-    std::ofstream file(staged, std::ios::binary | std::ios::trunc);
-    file.write(bytes.data(), std::streamsize(bytes.size()));
-    if (!file.flush()) fail(path, " cannot be written: ", std::strerror(errno));
-    sync_path(staged);
-    fs::rename(staged, path);
-  } catch (const fs::filesystem_error& e) {
-    fs::remove(staged, ignored);
-    fail(path, " cannot be written: ", e.code().message());
-  } catch (...) {
-    fs::remove(staged, ignored);
-    throw;
+int write_all(int file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(file, bytes.data(), bytes.size());
+    if (n < 0 && errno != EINTR) return errno;
+    if (n > 0) bytes.remove_prefix(size_t(n));
   }
-  sync_path(parent_of(path));
+  return 0;
+}
+
+StagedFile::StagedFile(fs::path path, std::string_view bytes)
+    : path_(std::move(path)), staged_(path_.string() + ".tmp") {
+  std::error_code ignored;
+  const fs::file_status there = fs::symlink_status(path_, ignored);
+  if (fs::exists(there) && !fs::is_regular_file(there))  // a device, a pipe, a link to one
+    fail("'", path_.string(), "' cannot be written: it is no regular file");
+  ::unlink(staged_.c_str());  // what a kill left, or a link that somebody put there
+  const int file =
+      ::open(staged_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  int why = file < 0 ? errno : write_all(file, bytes);
+  if (why == 0 && ::fsync(file) != 0) why = errno;
+  if (file >= 0) ::close(file);
+  if (why == 0) return;
+  if (file >= 0) fs::remove(staged_, ignored);
+  fail("'", path_.string(), "' cannot be written: ", std::strerror(why));
+}
+
+StagedFile::~StagedFile() {
+  std::error_code ignored;
+  if (!staged_.empty()) fs::remove(staged_, ignored);
+}
+
+void StagedFile::commit() {
+  std::error_code why;
+  fs::rename(staged_, path_, why);
+  if (why) fail("'", path_.string(), "' cannot be written: ", why.message());
+  staged_.clear();
+  sync_path(parent_of(path_));
+}
+
+void write_file_atomically(const fs::path& path, std::string_view bytes) {
+  StagedFile(path, bytes).commit();
 }
 
 }  // namespace minim::models

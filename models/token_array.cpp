@@ -1,44 +1,68 @@
 #include "minim/models/token_array.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "minim/core/error.h"
 
 namespace minim::models {
 
 TokenArray::TokenArray(std::vector<int32_t> tokens) : size_(tokens.size()) {
-  auto owner = std::make_shared<const std::vector<int32_t>>(std::move(tokens));
-  const auto* ids = reinterpret_cast<const std::byte*>(owner->data());
-  if (size_) pieces_.push_back({{std::move(owner), ids}, sizeof(int32_t), size_, nullptr});
+  if (!size_) return;
+  auto ids = std::make_shared<const std::vector<int32_t>>(std::move(tokens));
+  pieces_.push_back({std::move(ids), nullptr, sizeof(int32_t), 0, size_});
 }
 
-/// A mapped file. What was read of it is given back at once: the kernel may map 2 MB around a
-/// token, and what stays mapped counts as memory of this process, though the page cache keeps it
-/// anyway.
-struct TokenArray::Mapping {
-  void* at;
-  size_t size;
-  ~Mapping() { munmap(at, size); }
-  void release() const { madvise(at, size, MADV_DONTNEED); }
+/// An open file that does not change while it is in use.
+class TokenArray::File {
+ public:
+  File(std::string path, size_t size)
+      : path_(std::move(path)), file_(open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (file_ < 0 || fstat(file_, &opened_) != 0)
+      fail("file '", path_, "' cannot be opened: ", std::strerror(errno));
+    if (size_t(opened_.st_size) != size) fail_changed(size, size_t(opened_.st_size));
+    posix_fadvise(file_, 0, 0, POSIX_FADV_RANDOM);  // sequences lie anywhere
+  }
+  ~File() { close(file_); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  void read(size_t offset, std::span<std::byte> out) const {
+    for (size_t done = 0; done < out.size();) {
+      const ssize_t n = pread(file_, out.data() + done, out.size() - done, off_t(offset + done));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) fail("file '", path_, "' cannot be read: ", std::strerror(errno));
+      if (n == 0) break;
+      done += size_t(n);
+    }
+    struct stat now {};
+    if (fstat(file_, &now) != 0 || now.st_size != opened_.st_size ||
+        now.st_mtim.tv_sec != opened_.st_mtim.tv_sec ||
+        now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec)
+      fail_changed(size_t(opened_.st_size), size_t(now.st_size));
+  }
+
+ private:
+  [[noreturn]] void fail_changed(size_t before, size_t now) const {
+    fail("file '", path_, "' was changed while it was in use: it had ", before, " bytes, it has ",
+         now, ": put it back, or begin anew; write a new file beside it and rename that");
+  }
+
+  std::string path_;
+  int file_;
+  struct stat opened_ {};
 };
 
-TokenArray TokenArray::mapped(const std::string& path, size_t offset, size_t width, size_t count) {
-  const size_t size = offset + width * count;
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  void* at = file < 0 ? MAP_FAILED : mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
-  const int error = errno;
-  if (file >= 0) close(file);
-  if (at == MAP_FAILED) fail("file '", path, "' cannot be mapped: ", std::strerror(error));
-  madvise(at, size, MADV_RANDOM);  // sequences lie anywhere: what follows one will not be read
-  const auto mapping = std::shared_ptr<const Mapping>(new Mapping{at, size});
+TokenArray TokenArray::in_file(const std::string& path, size_t offset, size_t width, size_t count) {
   TokenArray tokens;
-  tokens.pieces_.push_back(
-      {{mapping, static_cast<const std::byte*>(at) + offset}, width, count, mapping});
+  auto file = std::make_shared<const File>(path, offset + width * count);
+  tokens.pieces_.push_back({nullptr, std::move(file), width, offset, count});
   tokens.size_ = count;
   return tokens;
 }
@@ -48,17 +72,24 @@ void TokenArray::copy(size_t start, std::span<Id> out) const {
   if (start > size_ || out.size() > size_ - start)
     fail("tokens ", start, " to ", start + out.size(), " of ", size_, " cannot be read");
   auto to = out.begin();
+  alignas(int32_t) std::array<std::byte, 1 << 14> bytes;
   for (const Piece& piece : pieces_) {
     const size_t first = std::min(start, piece.count);
-    const size_t n = std::min(piece.count - first, size_t(out.end() - to));
-    const auto widen = [&]<class Stored>(const Stored* ids) {
-      to = std::transform(ids + first, ids + first + n, to, [](Stored id) { return Id(id); });
+    size_t n = std::min(piece.count - first, size_t(out.end() - to));
+    const auto widen = [&]<class Stored>(const Stored* ids, size_t count) {
+      to = std::transform(ids, ids + count, to, [](Stored id) { return Id(id); });
     };
-    if (piece.width == 2)
-      widen(reinterpret_cast<const uint16_t*>(piece.ids.get()));
-    else
-      widen(reinterpret_cast<const int32_t*>(piece.ids.get()));
-    if (piece.mapping && n) piece.mapping->release();
+    size_t at = piece.offset + first * piece.width;
+    if (piece.ids) widen(piece.ids->data() + at / sizeof(int32_t), std::exchange(n, 0));
+    while (n > 0) {
+      const size_t count = std::min(n, bytes.size() / piece.width);
+      piece.file->read(at, std::span(bytes).first(count * piece.width));
+      if (piece.width == 2)
+        widen(reinterpret_cast<const uint16_t*>(bytes.data()), count);
+      else
+        widen(reinterpret_cast<const int32_t*>(bytes.data()), count);
+      at += count * piece.width, n -= count;
+    }
     start -= first;
   }
 }
@@ -78,7 +109,7 @@ TokenArray TokenArray::slice(size_t start, size_t count) const {
   part.size_ = count;
   for (Piece piece : pieces_) {
     const size_t first = std::min(start, piece.count), n = std::min(piece.count - first, count);
-    piece.ids = {piece.ids, piece.ids.get() + first * piece.width};
+    piece.offset += first * piece.width;
     piece.count = n;
     if (n) part.pieces_.push_back(piece);
     start -= first, count -= n;

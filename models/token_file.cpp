@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <fstream>
 #include <limits>
 
 #include "minim/core/error.h"
 #include "minim/models/read_file.h"
+#include "minim/models/sync_file.h"
 
 namespace minim::models {
 namespace {
@@ -118,21 +120,26 @@ TokenFile read_token_file(const std::string& path, std::optional<int64_t> vocab)
   const size_t start = format ? sizeof header : 0, width = format ? format->width : 2;
   if (file.size == start) fail("token file '", path, "' holds no tokens");
   (width == 2 ? check_ids<uint16_t> : check_ids<uint32_t>)(file, start, *vocab);
-  return {TokenArray::mapped(path, start, width, (file.size - start) / width), *vocab,
-          format ? format->name : "plain", width};
+  return {TokenArray::in_file(path, start, width, (file.size - start) / width), *vocab,
+          format ? format->name : "plain", width, file.size};
 }
 
-void write_token_file(const std::string& path, std::span<const int32_t> tokens, int64_t vocab) {
+std::string token_file_bytes(std::span<const int32_t> tokens, int64_t vocab) {
   check_writable(tokens, vocab);
   const Format& format = kFormats[0];
   const int32_t stated = int32_t(std::min<int64_t>(vocab, std::numeric_limits<int32_t>::max()));
   const Header header = {format.magic, format.version, int32_t(tokens.size()), stated};
-  const std::vector<uint16_t> ids(tokens.begin(), tokens.end());
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(header.data()), sizeof header);
-  file.write(reinterpret_cast<const char*>(ids.data()), std::streamsize(ids.size() * 2));
-  file.close();
-  if (!file) fail("token file '", path, "' cannot be written: check the folder and its free space");
+  std::string bytes(sizeof header + tokens.size() * sizeof(uint16_t), '\0');
+  std::memcpy(bytes.data(), header.data(), sizeof header);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto id = uint16_t(tokens[i]);
+    std::memcpy(bytes.data() + sizeof header + i * sizeof id, &id, sizeof id);
+  }
+  return bytes;
+}
+
+void write_token_file(const std::string& path, std::span<const int32_t> tokens, int64_t vocab) {
+  write_file_atomically(path, token_file_bytes(tokens, vocab));
 }
 
 }  // namespace minim::models

@@ -16,10 +16,11 @@
 namespace minim::models {
 
 struct TokenFile {
-  TokenArray tokens;   // mapped: the file is read through once, to check its ids, and not kept
+  TokenArray tokens;   // the file is read through once, to check its ids, and not kept
   int64_t vocab;       // every token is below it
   const char* format;  // "llm.c GPT-2", "llm.c Llama-3" or "plain"
   size_t width;        // bytes of an id
+  size_t bytes;        // of the file
 };
 
 /// @param vocab size of the vocabulary; without it a header's, else the one of the header's model
@@ -28,8 +29,11 @@ struct TokenFile {
 /// does not have (with its file offset).
 TokenFile read_token_file(const std::string& path, std::optional<int64_t> vocab = std::nullopt);
 
-/// Writes llm.c's GPT-2 format. Throws Error for no tokens, an id outside 0 .. vocab-1 or over
-/// 65535 (nothing is written then), and when writing fails.
+/// llm.c's GPT-2 format. Throws Error for no tokens, and for an id outside 0 .. vocab-1 or over
+/// 65535.
+std::string token_file_bytes(std::span<const int32_t> tokens, int64_t vocab);
+/// Writes them beside `path` and renames: who reads the file that was there goes on with it. Throws
+/// Error also when writing fails; what was there is then as it was.
 void write_token_file(const std::string& path, std::span<const int32_t> tokens, int64_t vocab);
 
 }  // namespace minim::models

@@ -51,6 +51,13 @@ char32_t next_code_point(std::string_view text, size_t& offset) {
   fail_at(text, offset);
 }
 
+bool is_utf8(std::string_view text) try {
+  for (size_t at = 0; at < text.size();) next_code_point(text, at);
+  return true;
+} catch (const Error&) {
+  return false;
+}
+
 void append_utf8(std::string& text, char32_t c) {
   size_t form = 0;
   while (form + 1 < kForms.size() && c >= kForms[form + 1].least) ++form;

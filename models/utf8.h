@@ -11,6 +11,8 @@ namespace minim::models {
 /// U+10FFFF.
 char32_t next_code_point(std::string_view text, size_t& offset);
 
+bool is_utf8(std::string_view text);
+
 void append_utf8(std::string& text, char32_t code_point);
 
 /// For messages: U+00E9 'é'; control characters by number only.

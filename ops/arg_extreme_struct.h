@@ -37,7 +37,7 @@ struct ArgExtreme {
   static uint32_t mask_of(const OpArgs& args) {
     const auto& axis = args.attrs.as<Attrs>().axis;
     const int rank = args.in[0].shape.rank();
-    return axis && rank > 0 ? axis_mask({*axis}, rank, name) : axis_mask({}, rank, name);
+    return axis ? axis_mask({*axis}, rank, name) : axis_mask({}, rank, name);
   }
   // Not a rowwise functor: those write their results in the compute type, and fp32 has no integers
   // above 2^24.

@@ -4,15 +4,16 @@
 // and the sum of e^(score - largest). Folded into their logarithm, as in the paper, they would
 // lose what follows the point where scores are large.
 //
-// Each number of a result is one chain of multiply-adds in the order of heads, queries or keys:
-// neither the threads nor the way in which the work is cut change a bit.
+// Long sums are made in parts of a fixed length, as in core/gemm.h, so that neither the threads nor
+// the way in which the work is cut change a bit. Over keys: a chunk's as a product's, on to those
+// of the chunks before, and each kKeyRun keys by themselves. Over queries: kRows of them as one
+// chain, on to those of the rows before, and each kQueryRun queries by themselves. Runs, and then
+// heads, are added in order.
 #include <atomic>
-#include <optional>
-#include <type_traits>
 
-#include "minim/core/cpu/isa.h"
 #include "minim/core/probe.h"
 #include "minim/ops/attention.h"
+#include "minim/ops/attention_room.h"
 
 namespace minim::op {
 namespace {
@@ -21,56 +22,8 @@ constexpr Index kRows = 96, kKeys = 1024;  // kRows: whole tiles of every ISA
 constexpr Index kCut = 128;                // keys of a task where heads are few
 constexpr Index kManyHeads = 16;           // from here on a head is a task
 constexpr Index kFewRows = kRows / 2;      // a block where blocks are tasks
-
-constexpr Index round_up(Index n, Index to) { return (n + to - 1) / to * to; }
-
-template <class A>
-const auto& gemm_kernels() {
-  if constexpr (std::is_same_v<A, float>)
-    return isa().f32;
-  else
-    return isa().f64;
-}
-template <class A>
-const auto& attention_kernels() {
-  if constexpr (std::is_same_v<A, float>)
-    return isa().attention32;
-  else
-    return isa().attention64;
-}
-
-/// How the rows of a matrix are stored, if a kernel loads and stores all of them in one call.
-template <class A>
-std::optional<typename Stored<A>::As> rows_of(const MatrixRef& m) {
-  if (m.col_stride != 1) return {};
-  if (m.dtype == dtype_for<A>()) return Stored<A>::sums;
-  if (std::is_same_v<A, double> || !is_half(m.dtype)) return {};
-  return m.dtype == DType::f16 ? Stored<A>::f16 : Stored<A>::bf16;
-}
-
-/// A matrix in scratch memory, or an operand.
-template <class A>
-struct Grid {
-  A* data;
-  Index stride;
-  A* operator[](Index i) const { return data + i * stride; }
-};
-
-/// Scratch memory, handed out in parts that begin at cache lines.
-template <class A>
-class Room {
- public:
-  explicit Room(Index n) : all_(size_t(n)), next_(all_.data()) {}
-  /// @param stride a multiple of 16
-  Grid<A> grid(Index rows, Index stride) {
-    return {std::exchange(next_, next_ + rows * stride), stride};
-  }
-  A* numbers(Index n) { return grid(1, round_up(n, 16)).data; }
-
- private:
-  Scratch<A> all_;
-  A* next_;
-};
+constexpr Index kRunBlocks = 32, kQueryRun = kRunBlocks * kRows;
+constexpr Index kKeyRun = kProductFan * kKeys;
 
 template <class A>
 class Fused {
@@ -80,8 +33,7 @@ class Fused {
       : args_(args), call_(args), result_(result, leading(result.shape, 2)) {
     const Index to = std::max<Index>(16, gemm_kernels<A>().cols);
     width_ = round_up(call_.width, to), value_width_ = round_up(call_.value_width, to);
-    // Not a power of two, whose rows would share the sets of a cache.
-    keys_ = round_up(call_.keys, to), chunk_ = round_up(std::min(call_.keys, kKeys), to) + 16;
+    keys_ = round_up(call_.keys, to);
   }
 
   bool forward() const {
@@ -96,8 +48,8 @@ class Fused {
       pack(call_.k[kv], call_.width, room.grid(call_.keys, width_), keys);
       const Grid<A> values =
           load(call_.v[kv], 0, call_.keys, call_.value_width, room.grid(call_.keys, value_width_));
-      parallel_for(blocks(), 1, [&](Index begin, Index end) {
-        for (Index b = begin; b < end; ++b) attend(block(kv, b), keys, values);
+      parallel_for(blocks(step()), 1, [&](Index begin, Index end) {
+        for (Index b = begin; b < end; ++b) attend(block(kv, b, step()), keys, values);
       });
     });
   }
@@ -108,12 +60,12 @@ class Fused {
                            call_.value_width);
     };
     return each_kv_head(looked_at, [&](Index kv) {
-      const Index width = width_ + value_width_, grouped = call_.group > 1;
-      Room<A> room((call_.width + call_.value_width) * keys_ + (2 + grouped) * call_.keys * width +
+      const Index width = width_ + value_width_, many = many_runs();
+      Room<A> room((call_.width + call_.value_width) * keys_ + (2 + many) * call_.keys * width +
                    round_up(rows_of_group(), 16));
-      Side side{room.numbers(call_.width * keys_),      room.numbers(call_.value_width * keys_),
-                room.grid(call_.keys, width_),          room.grid(call_.keys, width),
-                room.grid(grouped * call_.keys, width), room.numbers(rows_of_group())};
+      Side side{room.numbers(call_.width * keys_),   room.numbers(call_.value_width * keys_),
+                room.grid(call_.keys, width_),       room.grid(call_.keys, width),
+                room.grid(many * call_.keys, width), room.numbers(rows_of_group())};
       const Grid<A> unused = {side.dkv.data, value_width_};  // yet
       pack(call_.v[kv], call_.value_width, unused, side.values);
       pack(call_.k[kv], call_.width, side.k, side.keys);
@@ -121,15 +73,15 @@ class Fused {
       if (many_heads()) {
         sum_heads(kv, side, {0, call_.keys, true, true});
       } else {
-        parallel_for(blocks(), 1, [&](Index begin, Index end) {
+        parallel_for(blocks(step()), 1, [&](Index begin, Index end) {
           for (Index b = begin; b < end; ++b)
-            differentiate(block(kv, b), side, {0, call_.keys, true, false});
+            differentiate(block(kv, b, step()), side, {0, call_.keys, true, false});
         });
         parallel_for(call_.keys, kCut, [&](Index begin, Index end) {
           sum_heads(kv, side, {begin, end, false, true});
         });
       }
-      const Grid<A> sum = grouped ? side.sum : side.dkv;
+      const Grid<A> sum = many ? side.sum : side.dkv;
       const A scale = A(call_.scale), one = 1;
       store(sum, call_.keys, call_.width, args_.grad_in[1], kv, 0, &scale);
       store({sum.data + width_, width}, call_.keys, call_.value_width, args_.grad_in[2], kv, 0,
@@ -143,8 +95,8 @@ class Fused {
     Index head, first, rows, row;
   };
   /// What the blocks of all heads that share k and v read and add to: k and v packed, k, the
-  /// gradients of k and v side by side, of one head and of all, and the mean gradient of each row's
-  /// probabilities.
+  /// gradients of k and v side by side, of one run of queries and of all, and the mean gradient of
+  /// each row's probabilities.
   struct Side {
     A *keys, *values;
     Grid<A> k, dkv, sum;
@@ -156,14 +108,20 @@ class Fused {
     bool queries, keys;
   };
 
+  /// Whether more than one run of queries has a part in the gradients of k and v.
+  bool many_runs() const { return call_.group > 1 || call_.queries > kQueryRun; }
+  /// From row to row of a tile. Not a power of two, whose rows would share the sets of a cache.
+  static Index tile_stride(Index keys) {
+    return round_up(std::min(keys, kKeys), std::max<Index>(16, gemm_kernels<A>().cols)) + 16;
+  }
   bool many_heads() const { return call_.heads / call_.group >= kManyHeads; }
   Index rows_of_group() const { return call_.group * call_.queries; }
   Index step() const { return many_heads() ? kRows : kFewRows; }
-  Index blocks() const { return call_.group * (round_up(call_.queries, step()) / step()); }
-  Block block(Index kv, Index b) const {
-    const Index each = blocks() / call_.group, head = kv * call_.group + b / each;
-    const Index first = b % each * step();
-    return {head, first, std::min(step(), call_.queries - first), head * call_.queries + first};
+  Index blocks(Index step) const { return call_.group * (round_up(call_.queries, step) / step); }
+  Block block(Index kv, Index b, Index step) const {
+    const Index each = blocks(step) / call_.group, head = kv * call_.group + b / each;
+    const Index first = b % each * step;
+    return {head, first, std::min(step, call_.queries - first), head * call_.queries + first};
   }
   /// f for heads as long as what they read is finite; whether it all was. Where a probe counts what
   /// is stored, all are looked at before, since the formula stores again.
@@ -256,21 +214,26 @@ class Fused {
                          packed + from * width, {s[i], s.stride, false});
     });
   }
-  /// c = s x, or c += s x from the second chunk on, where x has a row for each key.
+  /// total = x, or total += x.
+  static void add_run(bool first, Index n, const A* x, A* total) {
+    for (Index i = 0; i < n; ++i) total[i] = first ? x[i] : total[i] + x[i];
+  }
+  /// c = s x, or c += s x from the second chunk of a run on, where x has a row for each key.
   void gather(const Block& b, Index from, Index n, Index width, Grid<A> s, Grid<A> x,
               Grid<A> c) const {
     const auto& gemm = gemm_kernels<A>();
     each_tile(b, from, n, [&](Index i, Index rows, Index seen) {
       gemm.multiply_unpacked(rows, round_up(width, gemm.cols), seen, s[i], s.stride, 1, x[from],
-                             x.stride, {c[i], c.stride, from > 0});
+                             x.stride, {c[i], c.stride, from % kKeyRun > 0});
     });
   }
   /// c += a^T b, where b has a row for each query of a block, and a a column for each of n keys
-  /// from `from` on. Keys that no query before the block sees have nothing in c yet.
+  /// from `from` on. Keys that no query of the run before the block sees have nothing in c yet.
   void add_by_keys(const Block& b, Index from, Index n, Index width, Grid<A> a, Grid<A> rows, A* c,
                    Index c_row) const {
     const auto& gemm = gemm_kernels<A>();
-    const Index old = std::clamp(call_.seen_before(b.first) - from, Index(0), n);
+    const Index before = b.first % kQueryRun == 0 ? 0 : call_.seen_before(b.first);
+    const Index old = std::clamp(before - from, Index(0), n);
     for (Index j = 0, keys; j < n; j += keys) {
       keys = std::min(gemm.rows, (j < old ? old : n) - j);
       const Index i = std::clamp(j + 1 - first_count(b, from, n), Index(0), b.rows);
@@ -286,10 +249,18 @@ class Fused {
 
   void attend(const Block& b, const A* keys, Grid<A> values) const {
     const Index most = round_up(b.rows, 16), seen = call_.seen_before(b.first + b.rows);
-    Room<A> room(most * (width_ + value_width_ + chunk_ + 3));
+    const bool runs = seen > kKeyRun;
+    const Index stride = tile_stride(call_.keys);
+    Room<A> room(most * (width_ + value_width_ + stride + 3 + runs * (value_width_ + 1)));
     const Grid<A> q = load(call_.q[b.head], b.first, b.rows, call_.width, room.grid(most, width_));
-    const Grid<A> s = room.grid(most, chunk_), out = room.grid(most, value_width_);
+    const Grid<A> s = room.grid(most, stride), out = room.grid(most, value_width_);
     A *max = room.numbers(most), *sum = room.numbers(most), *shrink = room.numbers(most);
+    const Grid<A> all = runs ? room.grid(most, value_width_) : out;
+    A* all_sums = runs ? room.numbers(most) : sum;
+    auto shrink_rows = [&](Grid<A> x) {
+      for (Index i = 0; i < b.rows; ++i)
+        for (Index j = 0; j < value_width_; ++j) x[i][j] *= shrink[i];
+    };
     std::fill(max, max + most, -std::numeric_limits<A>::infinity());
     std::fill(sum, sum + most, A(0));
     bool any[kRows];
@@ -300,31 +271,40 @@ class Fused {
       attention_kernels<A>().softmax(b.rows, n, first_count(b, from, n), A(call_.scale), s.data,
                                      s.stride, max, sum, shrink);
       drop(b, from, n, s);
-      for (Index i = 0; from > 0 && i < b.rows; ++i)
-        for (Index j = 0; j < value_width_; ++j) out[i][j] *= shrink[i];
+      if (from % kKeyRun > 0) shrink_rows(out);
       gather(b, from, n, call_.value_width, s, values, out);
+      if (!runs) continue;
+      const bool first = from < kKeyRun;
+      if (!first) shrink_rows(all);
+      for (Index i = 0; !first && i < b.rows; ++i) all_sums[i] *= shrink[i];
+      if ((from + n) % kKeyRun > 0 && from + n < seen) continue;
+      add_run(first, b.rows * value_width_, out.data, all.data);
+      add_run(first, b.rows, sum, all_sums);
+      std::fill(sum, sum + most, A(0));
     }
     A* saved = static_cast<A*>(args_.out[1].data) + 2 * b.row;
     for (Index i = 0; i < b.rows; ++i) {
-      if (!any[i]) max[i] = 0, sum[i] = 1, std::fill(out[i], out[i] + call_.value_width, A(0));
-      saved[2 * i] = max[i], saved[2 * i + 1] = sum[i];
+      if (!any[i]) max[i] = 0, all_sums[i] = 1, std::fill(all[i], all[i] + call_.value_width, A(0));
+      saved[2 * i] = max[i], saved[2 * i + 1] = all_sums[i];
     }
-    store<true>(out, b.rows, call_.value_width, args_.out[0], b.head, b.first, sum);
+    store<true>(all, b.rows, call_.value_width, args_.out[0], b.head, b.first, all_sums);
   }
 
-  /// dk and dv of a part's keys. Heads are summed one by one, since a chain through all of them
-  /// would err more.
+  /// dk and dv of a part's keys.
   void sum_heads(Index kv, const Side& side, const Part& part) const {
-    const Index each = blocks() / call_.group;
+    const Index each = blocks(kRows) / call_.group;
     A *dkv = side.dkv[part.from], *sum = side.sum[part.from];
     const Index n = (part.to - part.from) * side.dkv.stride;
-    for (Index head = 0; head < call_.group; ++head) {
-      for (Index b = head * each; b < (head + 1) * each; ++b)
-        differentiate(block(kv, b), side, part);
-      const Index seen = std::clamp(call_.seen_before(call_.queries), part.from, part.to);
-      std::fill(side.dkv[seen], side.dkv[part.to], A(0));
-      for (Index i = 0; call_.group > 1 && i < n; ++i) sum[i] = head > 0 ? sum[i] + dkv[i] : dkv[i];
-    }
+    if (each == 0) std::fill_n(many_runs() ? sum : dkv, n, A(0));
+    for (Index head = 0; head < call_.group; ++head)
+      for (Index i = 0; i < each; ++i) {
+        const Block b = block(kv, head * each + i, kRows);
+        differentiate(b, side, part);
+        if (i + 1 < each && (i + 1) % kRunBlocks > 0) continue;
+        const Index seen = std::clamp(call_.seen_before(b.first + b.rows), part.from, part.to);
+        std::fill(side.dkv[seen], side.dkv[part.to], A(0));
+        if (many_runs()) add_run(head == 0 && i < kRunBlocks, n, dkv, sum);
+      }
   }
 
   void differentiate(const Block& b, const Side& side, const Part& part) const {
@@ -332,12 +312,14 @@ class Fused {
     if (seen <= part.from && !part.queries) return;
     const auto& kernels = attention_kernels<A>();
     const Index most = round_up(b.rows, 16);
-    Room<A> room(most * (2 * width_ + value_width_ + 2 * chunk_ + 2));
+    const bool runs = part.queries && seen > kKeyRun;
+    const Index stride = tile_stride(part.to - part.from);
+    Room<A> room(most * ((2 + runs) * width_ + value_width_ + 2 * stride + 2));
     const Grid<A> q = load(call_.q[b.head], b.first, b.rows, call_.width, room.grid(most, width_));
     const Grid<A> g =
         load(result_[b.head], b.first, b.rows, call_.value_width, room.grid(most, value_width_));
-    const Grid<A> p = room.grid(most, chunk_), d = room.grid(most, chunk_),
-                  dq = room.grid(most, width_);
+    const Grid<A> p = room.grid(most, stride), d = room.grid(most, stride),
+                  dq = room.grid(most, width_), all = runs ? room.grid(most, width_) : dq;
     A *max = room.numbers(most), *sum = room.numbers(most);
     const A* saved = static_cast<const A*>(args_.out[1].data) + 2 * b.row;
     for (Index i = 0; i < b.rows; ++i) max[i] = saved[2 * i], sum[i] = saved[2 * i + 1];
@@ -365,7 +347,11 @@ class Fused {
     each_chunk([&](Index from, Index n) {
       if (!part.queries || seen - part.from > kKeys) tile(from, n);
       kernels.center(b.rows, n, first_count(b, from, n), p.data, d.data, p.stride, mean);
-      if (part.queries && args_.grad_in[0].data) gather(b, from, n, call_.width, d, side.k, dq);
+      if (part.queries && args_.grad_in[0].data) {
+        gather(b, from, n, call_.width, d, side.k, dq);
+        if (runs && ((from + n) % kKeyRun == 0 || from + n == seen))
+          add_run(from < kKeyRun, b.rows * width_, dq.data, all.data);
+      }
       if (part.keys && args_.grad_in[1].data)
         add_by_keys(b, from, n, call_.width, d, q, side.dkv[from], side.dkv.stride);
       if (!part.keys || !args_.grad_in[2].data) return;
@@ -373,13 +359,13 @@ class Fused {
       add_by_keys(b, from, n, call_.value_width, p, g, side.dkv[from] + width_, side.dkv.stride);
     });
     const A scale = A(call_.scale);
-    if (part.queries) store(dq, b.rows, call_.width, args_.grad_in[0], b.head, b.first, &scale);
+    if (part.queries) store(all, b.rows, call_.width, args_.grad_in[0], b.head, b.first, &scale);
   }
 
   OpArgs& args_;
   AttentionCall call_;
   Matrices result_;
-  Index width_, value_width_, keys_, chunk_;  ///< sizes that are rounded up
+  Index width_, value_width_, keys_;  ///< sizes that are rounded up
 };
 
 }  // namespace

@@ -22,6 +22,7 @@ struct BatchNorm {
   struct Attrs {
     double eps = 1e-5;
   };
+  static constexpr std::array numbers{number<&Attrs::eps>("eps")};
   static void infer(OpArgs& args);
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);

@@ -66,11 +66,11 @@ std::span<const Typed> typed(const OpRow& row, std::span<const Tensor> xs, std::
   return room.first(n);
 }
 
-/// Rounds a floating operand to 16 bits, as a recorded op. A leaf's copy is made once per autocast
-/// region.
-Tensor lowered(const Tensor& x, DType to, const amp::Autocast& region) {
+/// A floating operand in another dtype, by a recorded op. A leaf's 16-bit copy is made once per
+/// autocast region.
+Tensor converted(const Tensor& x, DType to, const amp::Autocast& region) {
   if (!is_floating(x.dtype()) || x.dtype() == to || x.dtype() == DType::f64) return x;
-  bool leaf = x.requires_grad() && !x.impl()->autograd->node && x.dtype() == DType::f32;
+  bool leaf = x.requires_grad() && !x.impl()->autograd->node && x.dtype() == DType::f32;  // to 16
   if (!leaf) return x.to(to);
   if (Tensor known = region.find(x, to); known.defined()) return known;
   MemoryScope kind(MemoryKind::casts);
@@ -91,21 +91,27 @@ void check_same_dtype(const OpRow& row, std::span<const Tensor> xs) {
       fail("[", row.name, "] operands differ in dtype: ", row.operands[first_k].name, " is ",
            name_of(first->dtype()), first->shape(), " (", origin(*first), "), ",
            row.operands[k].name, " is ", name_of(xs[k].dtype()), xs[k].shape(), " (", origin(xs[k]),
-           "); convert one with .to(), or run inside Autocast");
+           "); convert one with .to()",
+           amp::Autocast::current() ? ", as the region leaves f64, and rows that keep, as they are"
+                                    : ", or run inside Autocast");
     }
   }
 }
 
-void check_scalars(const OpRow& row, std::span<const Tensor> xs, DType dtype) {
-  if (!is_half(dtype)) return;
-  for (size_t k = 0; k < xs.size(); ++k) {
-    if (!xs[k].defined() || !xs[k].impl()->scalar) continue;
-    double v = xs[k].item();
-    if (std::isfinite(v) && std::fabs(v) > info(dtype).max)
-      fail("[", row.name, "] the number ", v, " (operand '", row.operands[k].name,
-           "') does not fit ", name_of(dtype), ", whose largest value is ", info(dtype).max,
-           "; mask with booleans, or compute in f32");
-  }
+/// Numbers of the language, among the operands and the attributes.
+void check_numbers(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs, DType dtype) {
+  const bool as_they_are =  // integers are compared in i64, which holds them all
+      row.view || (row.result == Result::boolean && !is_floating(dtype));
+  for (size_t k = 0; k < xs.size() && !as_they_are; ++k)
+    if (xs[k].defined() && xs[k].impl()->scalar && row.operands[k].accepts == Accepts::floating)
+      detail::check_number(row.name, xs[k].number(), dtype, row.shown >> k & 1, "operand",
+                           row.operands[k].name);
+  for (const NumberAttr& number : row.numbers)
+    detail::check_number(row.name, number.of(attrs),
+                         number.shown                        ? dtype
+                         : compute_in(dtype) == Compute::f64 ? DType::f64
+                                                             : DType::f32,
+                         true, "attribute", number.name);
 }
 
 DType result_dtype(const OpRow& row, DType chosen, DType inferred) {
@@ -159,15 +165,15 @@ void call(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs,
   Typed room[kMaxOperands];
   amp::Choice choice = amp::choose_dtype(row, region, typed(row, xs, room));
   std::vector<Tensor> cast;
-  if (choice.lower) {
+  if (choice.convert) {
     cast.assign(xs.begin(), xs.end());
     for (size_t k = 0; k < xs.size(); ++k)
       if (xs[k].defined() && row.operands[k].accepts == Accepts::floating)
-        cast[k] = lowered(xs[k], choice.dtype, *region);
+        cast[k] = converted(xs[k], choice.dtype, *region);
     xs = cast;
   }
   if (row.same_dtype) check_same_dtype(row, xs);
-  check_scalars(row, xs, choice.dtype);
+  check_numbers(row, xs, attrs, choice.dtype);
 
   OpArgs args(int(xs.size()), row.outputs);
   args.dtype = choice.dtype;
@@ -191,7 +197,7 @@ void call(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs,
     timed.made(std::span(args.out, size_t(args.n_out)));
   }
   if (Probe* probe = Probe::current()) probe->after_op(row, args, false);
-  if (GradMode::enabled()) carry_gradient_mark(xs, outputs);
+  carry_marks(row, xs, outputs);
 
   bool wanted = GradMode::enabled() && std::any_of(xs.begin(), xs.end(), [](const Tensor& x) {
                   return x.defined() && x.requires_grad();

@@ -3,6 +3,7 @@
 #pragma once
 #include <vector>
 
+#include "minim/core/random.h"
 #include "minim/core/tensor.h"
 #include "minim/ops/op.h"
 
@@ -17,7 +18,9 @@ std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> operands, con
 void call(const OpRow& row, std::span<const Tensor> operands, const Attrs& attrs,
           std::span<Tensor> outputs);
 
-/// The source of randomness of this thread: each random op takes the next stream of the seed.
+/// The source of randomness of this thread: each random op takes the next stream of the seed. Every
+/// thread begins with {0, 0}, so that two new ones draw equal weights and masks; where they should
+/// differ, each begins with manual_seed(derived_seed(seed, index)) (core/random.h).
 struct Generator {
   uint64_t seed = 0, next_stream = 0;
 };

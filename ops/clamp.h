@@ -1,5 +1,6 @@
-// limits x to [lo, hi], min(max(x, lo), hi): where lo > hi, to hi; slope 1 inside and at the edges,
-// 0 outside; NaN stays NaN. @throws Error for a bound that is NaN.
+// limits x to [lo, hi], min(max(x, lo), hi): where lo > hi, to hi; slope 1 inside, 0 at a finite
+// bound and outside; NaN stays NaN. @throws Error for a bound that is NaN, or finite and beyond the
+// result's dtype.
 #pragma once
 #include "minim/ops/op_struct.h"
 
@@ -13,6 +14,8 @@ struct Clamp {
     double lo = -std::numeric_limits<double>::infinity(),
            hi = std::numeric_limits<double>::infinity();
   };
+  static constexpr std::array numbers{number<&Attrs::lo>("lo", true),
+                                      number<&Attrs::hi>("hi", true)};
   template <class A>
   MINIM_HD static A forward(const Attrs& a, A x) {
     x = x < A(a.lo) ? A(a.lo) : x;
@@ -26,7 +29,9 @@ struct Clamp {
   }
   template <class A>
   MINIM_HD static void vjp(const Attrs& a, A g, A, A x, A* d) {
-    d[0] = x < A(a.lo) || x > A(a.hi) ? A(0) : g;
+    constexpr A inf = std::numeric_limits<A>::infinity();
+    const A lo = A(a.lo), hi = A(a.hi);
+    d[0] = (x > lo || lo == -inf) && (x < hi || hi == inf) ? g : A(0);
   }
   static std::vector<Attrs> variants() { return {{-1, 0.75}}; }
 };

@@ -1,6 +1,6 @@
 #include "minim/ops/composite.h"
 
-#include "minim/autograd/node.h"
+#include "minim/autograd/recorder.h"
 
 namespace minim {
 
@@ -69,17 +69,24 @@ Tensor batch_norm_update(const Tensor& x, Tensor running_mean, Tensor running_va
   const std::vector<Tensor> out =
       call(Op::batch_norm, std::array{x, Tensor(), Tensor(), weight, bias},
            Attrs(op::BatchNorm::Attrs{attrs.eps}));
-  for (const Tensor& running : {running_mean, running_var})
+  for (auto [running, name] :
+       {std::pair(running_mean, "running_mean"), {running_var, "running_var"}}) {
     if (!(running.shape() == out[1].shape()))
-      fail("[batch_norm_update] a running statistic has shape ", running.shape(), ", expected ",
+      fail("[batch_norm_update] ", name, " has shape ", running.shape(), ", expected ",
            out[1].shape());
-  if (x.numel() == 0) return out[0];
+    if (GradMode::enabled() && running.requires_grad())
+      fail("[batch_norm_update] ", name,
+           " requires gradients, but it is moved in place, which is not recorded; give it "
+           "without, as a module's buffer is");
+  }
+  if (x.numel() == 0 || Recorder::replaying()) return out[0];  // a replay's batch has been counted
   NoGrad no_recording;
   const Index count = x.numel() / x.size(1);
   const double n = double(count), m = attrs.momentum;
   const Tensor finite = all(out[2] - out[2] == 0.0);  // a variance is where all values are
   auto move = [&](Tensor& to, const Tensor& batch) {
-    to.copy_(where(finite, to * (1 - m) + batch, to));
+    copy_elements(where(finite, to * (1 - m) + batch, to), to);
+    to.bump_version();
   };
   move(running_mean, out[1] * m);
   move(running_var, out[2] * (m * n / (n - 1)));

@@ -102,7 +102,8 @@ Arg per_output(Arg bias, const Shape& y) {
 }
 
 /// Parts of the batch have sums of their own, so that they run in parallel; as many as fit in
-/// kSums elements.
+/// kSums elements. Within them, runs of kProductFan products are added up by themselves, as the
+/// sums of a product are.
 template <class A>
 void weight_gradient(const Conv& c, const Dense& x, const Dense& g, const Arg& to) {
   constexpr Index kSums = 1 << 22, kParts = 16;
@@ -113,15 +114,22 @@ void weight_gradient(const Conv& c, const Dense& x, const Dense& g, const Arg& t
   std::fill(sums.data(), sums.data() + parts * all, A(0));
   parallel_for(parts, 1, [&](Index begin, Index end) {
     Scratch<std::byte> columns(size_t(c.taps * c.block) * size_of(x.arg.dtype));
+    const Index each = c.outputs * c.taps;
+    Scratch<A> run{size_t(each)};
     for (Index part = begin; part < end; ++part)
-      for (Index group = 0; group < c.groups; ++group)
-        for (Index u = units * part / parts; u < units * (part + 1) / parts; ++u) {
+      for (Index group = 0; group < c.groups; ++group) {
+        const Index first = units * part / parts, last = units * (part + 1) / parts;
+        A* sum = sums.data() + part * all + group * each;
+        for (Index u = first; u < last; ++u) {
           const Conv::Block b = c.at((u / c.blocks * c.groups + group) * c.blocks + u % c.blocks);
           c.gather(b, x.arg, columns.data());
           product(c.outputs, c.taps, b.n, 1, g.matrix(c.y_at(b), c.positions),
-                  {columns.data(), x.arg.dtype, 1, b.n},
-                  sums.data() + part * all + group * c.outputs * c.taps, dtype_for<A>(), true);
+                  {columns.data(), x.arg.dtype, 1, b.n}, run.data(), dtype_for<A>(),
+                  (u - first) % kProductFan > 0);
+          if (u + 1 == last || (u + 1 - first) % kProductFan == 0)
+            for (Index i = 0; i < each; ++i) sum[i] += run[size_t(i)];
         }
+      }
   });
   Arg flat = to;
   flat.shape = {all};
@@ -175,7 +183,9 @@ void Conv2d::infer(OpArgs& args) {
   if (x.rank() != 4 || weight.rank() != 4)
     fail("[conv2d] x must be (N, C, H, W) and weight (O, C / groups, KH, KW), not ", x, " and ",
          weight);
-  if (groups < 1 || x[1] != weight[1] * groups || weight[0] % groups != 0)
+  Index channels;
+  if (groups < 1 || groups > std::max<Index>(1, weight[0]) || weight[0] % groups != 0 ||
+      __builtin_mul_overflow(weight[1], groups, &channels) || x[1] != channels)
     fail("[conv2d] weight ", weight, " does not fit x ", x, " in ", groups,
          " groups: its first size must be a multiple of groups, its second the channels of x "
          "divided by groups");

@@ -16,8 +16,9 @@ struct CosineSimilarity {
     Index dim = 1;
     double eps = 1e-8;
   };
+  static constexpr std::array numbers{number<&Attrs::eps>("eps")};
   static uint32_t axes(const Attrs& attrs, int rank) {
-    return uint32_t{1} << normalize_axis(attrs.dim, rank, "cosine_similarity");
+    return axis_bit(attrs.dim, rank, "cosine_similarity");
   }
   static void check(OpArgs& args) {
     if (!(args.in[0].shape == args.in[1].shape))

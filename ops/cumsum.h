@@ -17,9 +17,7 @@ struct CumSum {
     Index dim = -1;
     std::optional<DType> dtype{};  ///< x is converted to it first; by default x's, i64 for integers
   };
-  static uint32_t axes(const Attrs& attrs, int rank) {
-    return rank == 0 ? 0 : uint32_t{1} << normalize_axis(attrs.dim, rank, "cumsum");
-  }
+  static uint32_t axes(const Attrs& attrs, int rank) { return axis_bit(attrs.dim, rank, "cumsum"); }
   static void infer(OpArgs& args) {
     const auto& attrs = args.attrs.as<Attrs>();
     accumulate_in(args, attrs.dtype, "cumsum");

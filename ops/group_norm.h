@@ -17,6 +17,7 @@ struct GroupNorm {
     Index num_groups = 1;
     double eps = 1e-5;
   };
+  static constexpr std::array numbers{number<&Attrs::eps>("eps")};
   static void infer(OpArgs& args);
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);

@@ -99,10 +99,30 @@ class IndexLines {
   Index runs_, size_;  ///< how many for each of the outer ones; elements in each
 };
 
+/// The axis of x; of a 0-dim x the first of the line of one element that it is here.
 template <class Op>
 int axis_of(const OpArgs& args) {
-  return normalize_axis(args.attrs.as<typename Op::Attrs>().axis, args.in[0].shape.rank(),
-                        Op::name);
+  const Index axis = args.attrs.as<typename Op::Attrs>().axis;
+  const int rank = args.in[0].shape.rank();
+  return rank == 0 ? int(axis_bit(axis, 0, Op::name)) : normalize_axis(axis, rank, Op::name);
+}
+
+inline Shape line_of(const Shape& shape) { return shape.rank() == 0 ? Shape{1} : shape; }
+/// Calls f with the arguments, and 0-dim ones as lines of one element.
+template <class F>
+void on_lines(OpArgs& args, F f) {
+  const auto each = [](OpArgs& all, auto what) {
+    for (int k = 0; k < all.n_in; ++k) what(all.in[k]), what(all.grad_in[k]);
+    for (int k = 0; k < all.n_out; ++k) what(all.out[k]), what(all.grad_out[k]);
+  };
+  bool any = false;
+  each(args, [&](const Arg& a) { any = any || (a.data && a.shape.rank() == 0); });
+  if (!any) return f(args);
+  OpArgs lines = args;
+  each(lines, [](Arg& a) {
+    if (a.shape.rank() == 0) a.shape = a.strides = {1};
+  });
+  f(lines);
 }
 
 /// An index with an element for every element of the lines.
@@ -117,8 +137,9 @@ IndexLines full_lines(const OpArgs& args) {
 /// @throws Error unless index's sizes are at most x's, except along `free` (-1: no exception).
 inline void check_index_fits(const char* op, const Shape& index, const char* what, const Shape& x,
                              int free) {
-  bool fits = index.rank() == x.rank();
-  for (int i = 0; fits && i < x.rank(); ++i) fits = i == free || index[i] <= x[i];
+  const Shape given = line_of(index), held = line_of(x);
+  bool fits = given.rank() == held.rank();
+  for (int i = 0; fits && i < held.rank(); ++i) fits = i == free || given[i] <= held[i];
   if (!fits)
     fail("[", op, "] index ", index, " does not fit ", what, " ", x, ": it needs ", x.rank(),
          " axes, each at most as long as ", what, "'s",

@@ -20,6 +20,7 @@ struct LayerNorm {
   struct Attrs {
     double eps = 1e-5;
   };
+  static constexpr std::array numbers{number<&Attrs::eps>("eps")};
   static uint32_t axes(const Attrs&, int rank) { return last_axis(rank, "layer_norm"); }
   static void check(OpArgs& args) { check_parameters(args, operands, "layer_norm"); }
 

@@ -11,6 +11,7 @@ struct LeakyRelu {
   struct Attrs {
     double negative_slope = 0.01;
   };
+  static constexpr std::array numbers{number<&Attrs::negative_slope>("negative_slope")};
   template <class A>
   MINIM_HD static A forward(const Attrs& a, A x) {
     return math::select(x > A(0), x, A(a.negative_slope) * x);

@@ -12,7 +12,7 @@ struct LogSoftmax : Softmax {
   static constexpr int returned = 1;
   static constexpr Saves saves{.inputs = 0b1, .outputs = 0b110};
   static uint32_t axes(const Attrs& attrs, int rank) {
-    return rank == 0 ? 0 : uint32_t{1} << normalize_axis(attrs.dim, rank, "log_softmax");
+    return axis_bit(attrs.dim, rank, "log_softmax");
   }
   template <class A, class Lane>
   MINIM_HD static void forward(Lane lane, const Attrs&, In<A> x, Out<A> y) {

@@ -9,6 +9,7 @@ struct MaskedFill {
                                        Operand{"value"}};
   static constexpr size_t arity = 3;
   static constexpr bool integers = true;
+  static constexpr uint32_t shown = 0b101;
   static constexpr Saves saves{.inputs = 0b10};
   template <class A>
   MINIM_HD static A forward(A x, A mask, A value) {

@@ -7,6 +7,7 @@ namespace minim::op {
 struct Maximum {
   static constexpr size_t arity = 2;
   static constexpr bool integers = true;
+  static constexpr uint32_t shown = 0b11;
   static constexpr Saves saves{.inputs = 0b11};
   template <class A>
   MINIM_HD static A forward(A x, A y) {

@@ -1,6 +1,9 @@
 // Tensor's methods that are ops, and cat.
+#include <cmath>
+
 #include "minim/amp/autocast.h"
-#include "minim/autograd/node.h"
+#include "minim/autograd/recorder.h"
+#include "minim/core/probe.h"
 #include "minim/ops/functional.h"
 
 namespace minim {
@@ -19,7 +22,7 @@ Tensor Tensor::reshape(const Shape& shape) const {
 }
 
 Tensor Tensor::flatten(Index from, Index to) const {
-  if (rank() == 0) return reshape({1});
+  if (rank() == 0) return axis_bit(from, 0, "flatten"), axis_bit(to, 0, "flatten"), reshape({1});
   int first = normalize_axis(from, rank(), "flatten"), last = normalize_axis(to, rank(), "flatten");
   Shape merged = shape();
   for (int i = first; i < last; ++i) {
@@ -33,6 +36,7 @@ Tensor Tensor::permute(const Dims& order) const { return minim::permute(*this, {
 
 Tensor Tensor::transpose(Index a, Index b) const {
   Dims order;
+  if (rank() == 0) return axis_bit(a, 0, "transpose"), axis_bit(b, 0, "transpose"), permute(order);
   for (int i = 0; i < rank(); ++i) order.push_back(i);
   std::swap(order[normalize_axis(a, rank(), "transpose")],
             order[normalize_axis(b, rank(), "transpose")]);
@@ -54,6 +58,7 @@ Tensor Tensor::expand(const Shape& shape) const { return minim::expand(*this, {s
 
 Tensor Tensor::squeeze(Index axis) const {
   Shape shape = this->shape();
+  if (rank() == 0) return axis_bit(axis, 0, "squeeze"), *this;
   int at = normalize_axis(axis, rank(), "squeeze");
   if (shape[at] != 1) return *this;
   shape.erase(at);
@@ -68,50 +73,120 @@ Tensor Tensor::unsqueeze(Index axis) const {
 
 namespace {
 
-void check_writable(const Tensor& x, const char* what) {
-  if (GradMode::enabled() && x.requires_grad())
-    fail("[", what, "] ", origin(x),
+/// An in-place method: its row, and what to write in its place where it is refused.
+struct InPlace {
+  const char* name;
+  const OpRow* row;  ///< null: the operand is stored as it is
+  const char* instead;
+};
+constexpr InPlace kAdd{"add_", &Op::add, "x = x + y"}, kSub{"sub_", &Op::sub, "x = x - y"},
+    kMul{"mul_", &Op::mul, "x = x * y"}, kDiv{"div_", &Op::div, "x = x / y"},
+    kCopy{"copy_", nullptr, "y itself, or cat() and where() of the parts,"};
+
+/// A write in place leaves nothing on the tape, so it is refused where a gradient would go through.
+void check_recorded(const InPlace& op, const Tensor& x, const Tensor& y) {
+  if (!GradMode::enabled()) return;
+  if (x.requires_grad())
+    fail("[", op.name, "] ", origin(x), " ", name_of(x.dtype()), x.shape(),
          " requires gradients (or is a view of a tensor that does) and cannot be changed in place "
-         "here; do it under NoGrad, or use an out-of-place op");
+         "here; do it under NoGrad, or use ",
+         op.instead);
+  if (y.requires_grad())
+    fail("[", op.name, "] the operand, ", origin(y), " ", name_of(y.dtype()), y.shape(),
+         ", requires gradients, and a write in place is not recorded: its gradient would be lost; "
+         "use ",
+         op.instead, " which is, or y.detach() where none is wanted, or write under NoGrad");
 }
 
+/// Stores `values`, of x's shape or broadcast to it, in x.
+Tensor& store(const InPlace& op, Tensor& x, const Tensor& values) {
+  check_carried(x, values, op.name);
+  copy_elements(
+      as_strided(values, x.shape(), broadcast_strides(values.shape(), values.strides(), x.shape()),
+                 values.impl()->offset),
+      x);
+  x.bump_version();
+  if (Recorder* recorder = Recorder::current()) recorder->wrote(x, op.name);
+  return x;
+}
+
+/// What a probe is told of an op in place on 16 bits: of addends that are not 0, how many leave
+/// their element as it was; and what the store, not the op, makes infinite.
+class Watched {
+ public:
+  Watched(const OpRow& row, const Tensor& x)
+      : probe_(is_half(x.dtype()) ? Probe::current() : nullptr),
+        row_(row),
+        adds_(&row == &Op::add || &row == &Op::sub),
+        unseen_(probe_ && adds_ ? nullptr : Probe::current()) {
+    if (!probe_) return;
+    ProbeScope uncounted(nullptr);
+    before_ = x.clone();
+  }
+  /// After the result was stored in x.
+  void stored(const Tensor& x, const Tensor& other, DType computed) const {
+    if (!probe_) return;
+    if (adds_) {
+      const Tensor moves = (other != 0).expand(x.shape()), lost = moves * (before_ == x);
+      probe_->stored_half(sum(moves).item<int64_t>(), sum(lost).item<int64_t>());
+    } else if (computed == x.dtype()) {
+      return;  // the op's call told of it
+    }
+    OpArgs args(2, 1);
+    point(args.in[0], before_), point(args.in[1], other), point(args.out[0], x);
+    args.dtype = x.dtype();
+    probe_->after_op(row_, args, false);
+  }
+
+ private:
+  Probe* probe_;
+  const OpRow& row_;
+  bool adds_;
+  ProbeScope unseen_;
+  Tensor before_;
+};
+
 /// x = op(x, other), computed in x's dtype rules and stored in x's dtype. Never cast by autocast.
-Tensor& update(Tensor& x, const OpRow& row, const Tensor& other) {
-  check_writable(x, row.name);
-  NoGrad no_recording;
-  amp::Autocast no_casts(amp::Autocast::off);
+Tensor& update(const InPlace& op, Tensor& x, const Tensor& other) {
   const Tensor operands[] = {x, other};
   for (const Tensor& t : operands) t.impl();  // an undefined one is told as such
-  Tensor result = call(row, operands, {})[0];
+  check_recorded(op, x, other);
+  NoGrad no_recording;
+  amp::Autocast no_casts(amp::Autocast::off);
+  const Watched watched(*op.row, x);
+  const Tensor result = call(*op.row, operands, {})[0];
   if (info(result.dtype()).category > info(x.dtype()).category)
-    fail("[", row.name, "_] the result is ", name_of(result.dtype()),
+    fail("[", op.name, "] the result is ", name_of(result.dtype()),
          ", which an in-place op cannot store in ", name_of(x.dtype()));
   if (!(result.shape() == x.shape()))
-    fail("[", row.name, "_] the result has shape ", result.shape(), ", which cannot be stored in ",
+    fail("[", op.name, "] the result has shape ", result.shape(), ", which cannot be stored in ",
          x.shape());
-  copy_elements(result, x);
-  x.bump_version();
+  store(op, x, result);
+  watched.stored(x, other, result.dtype());
   return x;
 }
 
 }  // namespace
 
-Tensor& Tensor::add_(const Tensor& other) { return update(*this, Op::add, other); }
-Tensor& Tensor::sub_(const Tensor& other) { return update(*this, Op::sub, other); }
-Tensor& Tensor::mul_(const Tensor& other) { return update(*this, Op::mul, other); }
-Tensor& Tensor::div_(const Tensor& other) { return update(*this, Op::div, other); }
+Tensor& Tensor::add_(const Tensor& other) { return update(kAdd, *this, other); }
+Tensor& Tensor::sub_(const Tensor& other) { return update(kSub, *this, other); }
+Tensor& Tensor::mul_(const Tensor& other) { return update(kMul, *this, other); }
+Tensor& Tensor::div_(const Tensor& other) { return update(kDiv, *this, other); }
 
 Tensor& Tensor::copy_(const Tensor& from) {
-  check_writable(*this, "copy_");
   if (!(broadcast(shape(), from.shape(), "copy_") == shape()))
     fail("[copy_] ", from.shape(), " cannot be stored in ", shape());
-  copy_elements(as_strided(from, shape(), broadcast_strides(from.shape(), from.strides(), shape()),
-                           from.impl()->offset),
-                *this);
-  bump_version();
-  return *this;
+  if (from.impl()->scalar) detail::check_number("copy_", from.number(), dtype());
+  check_recorded(kCopy, *this, from);
+  return store(kCopy, *this, from);
 }
 
-Tensor& Tensor::fill_(double v) { return copy_(full({}, v, dtype())); }
+Tensor& Tensor::fill_(const detail::Number& v) {
+  detail::check_number("fill_", v, dtype());
+  const Tensor value = full({}, v, dtype());
+  if (const double x = v.real(); x == 0 || !std::isfinite(x))  // the same at any loss scale
+    set_carried_scale(value, carried_scale(*this));
+  return copy_(value);
+}
 
 }  // namespace minim

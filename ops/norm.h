@@ -18,6 +18,7 @@ struct Norm {
     bool keepdim = false;
     double p = 2;
   };
+  static constexpr std::array numbers{number<&Attrs::p>("p")};
   static uint32_t axes(const Attrs& attrs, int rank) { return axis_mask(attrs.axes, rank, "norm"); }
   static void check(OpArgs& args) { check_order(args.attrs.as<Attrs>().p, "norm"); }
   static void check_order(double p, const char* op) {

@@ -17,8 +17,9 @@ struct Normalize {
     Index dim = 1;
     double eps = 1e-12;
   };
+  static constexpr std::array numbers{number<&Attrs::p>("p"), number<&Attrs::eps>("eps")};
   static uint32_t axes(const Attrs& attrs, int rank) {
-    return uint32_t{1} << normalize_axis(attrs.dim, rank, "normalize");
+    return axis_bit(attrs.dim, rank, "normalize");
   }
   static void check(OpArgs& args) { Norm::check_order(args.attrs.as<Attrs>().p, "normalize"); }
 

@@ -34,7 +34,10 @@ struct OpRow {
   bool same_dtype;  ///< refuses mixed floating operands outside autocast
   bool integers;    ///< has an i64 kernel: integers and bool stay; otherwise they become f32
   bool random;
-  bool strided;   ///< its CPU kernels write results and gradients of any strides
+  bool strided;  ///< its CPU kernels write results and gradients of any strides
+  std::span<const NumberAttr> numbers;  ///< among the attributes
+  uint32_t shown;  ///< operands that a result may be, and does not only depend on: a number there
+                   ///< that the result's dtype rounds to 0 is warned of: bits
   uint32_t over;  ///< operands whose saved values backward may overwrite with their gradients: bits
   const char* instead;  ///< for banned rows: what to use
 

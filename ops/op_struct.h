@@ -25,16 +25,18 @@ struct Operand {
   Along along = Along::row;  ///< rowwise ops only
 };
 
+/// A number among the attributes. It must fit what kernels compute in, and where a result may be
+/// that very number (`shown`) the result's dtype.
+struct NumberAttr {
+  const char* name;
+  double (*of)(const Attrs&);
+  bool shown = false;
+};
+
 /// Which operands and outputs backward reads, as bits.
 struct Saves {
   uint32_t inputs = 0, outputs = 0;
 };
-
-/// What a rowwise op reads and writes: an array of A for each operand or output (core/rowwise.h).
-template <class A>
-using In = const A* const*;
-template <class A>
-using Out = A* const*;
 
 /// One call that the generated tests make.
 struct Example {
@@ -57,6 +59,24 @@ inline void run_floating(OpArgs& args, Kernel in_f32, Kernel in_f64) {
 }
 
 namespace op {
+
+template <auto>
+struct MemberOf;
+template <class A, double A::*member>
+struct MemberOf<member> {
+  static double read(const minim::Attrs& attrs) { return attrs.as<A>().*member; }
+};
+/// `static constexpr std::array numbers{number<&Attrs::eps>("eps")};`
+template <auto member>
+constexpr NumberAttr number(const char* name, bool shown = false) {
+  return {name, MemberOf<member>::read, shown};
+}
+
+/// What a rowwise op reads and writes: an array of A for each operand or output (core/rowwise.h).
+template <class A>
+using In = const A* const*;
+template <class A>
+using Out = A* const*;
 
 /// Two operands of any dtype in, bool out, no gradient.
 struct Comparison {

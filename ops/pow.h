@@ -1,4 +1,5 @@
 // x^y, elementwise. Negative bases need integer exponents; the slope by y is 0 where x is 0
+// and y is not negative, and -inf where it is
 #pragma once
 #include "minim/ops/op_struct.h"
 
@@ -16,7 +17,7 @@ struct Pow {
   template <class A>
   MINIM_HD static void vjp(A g, A z, A x, A y, A* d) {
     d[0] = y == A(0) ? A(0) : math::pow_slope(g, x, y);
-    d[1] = x == A(0) ? A(0) : g * math::log(x) * z;
+    d[1] = x == A(0) && y >= A(0) ? A(0) : g * math::log(x) * z;
   }
 };
 

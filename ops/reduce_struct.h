@@ -36,8 +36,9 @@ inline uint32_t axis_mask(const Dims& axes, int rank, const char* op) {
   if (axes.rank() == 0) return (uint32_t{1} << rank) - 1;
   uint32_t mask = 0;
   for (Index axis : axes) {
-    uint32_t bit = uint32_t{1} << normalize_axis(axis, rank, op);
-    if (mask & bit) fail("[", op, "] axis ", axis, " is named twice in ", axes);
+    const uint32_t bit = axis_bit(axis, rank, op);
+    if (mask & bit || (rank == 0 && axes.rank() > 1))
+      fail("[", op, "] axis ", axis, " is named twice in ", axes);
     mask |= bit;
   }
   return mask;

@@ -13,7 +13,7 @@ struct Relu : Unary<Relu> {
   }
   template <class A>
   MINIM_HD static A slope(A x, A) {
-    return math::select(x > A(0), A(1), A(0));
+    return math::select(x <= A(0), A(0), A(1));  // of NaN 1, as in PyTorch: it is passed on too
   }
 };
 

@@ -18,6 +18,7 @@ struct RmsNorm {
   struct Attrs {
     double eps = 1e-6;
   };
+  static constexpr std::array numbers{number<&Attrs::eps>("eps")};
   static uint32_t axes(const Attrs&, int rank) { return last_axis(rank, "rms_norm"); }
   static void check(OpArgs& args) { check_parameters(args, operands, "rms_norm"); }
 

@@ -25,7 +25,7 @@ void turn(OpArgs& args) {
   parallel_for(length, 64, [&](Index begin, Index end) {
     for (Index t = begin; t < end; ++t)
       for (Index i = 0; i < half; ++i) {
-        const double angle = double(attrs.offset + t) * frequency[size_t(i)];
+        const double angle = (double(attrs.offset) + double(t)) * frequency[size_t(i)];
         table[size_t(t * width + i)] = A(std::cos(angle));
         table[size_t(t * width + half + i)] = A(sign * std::sin(angle));
       }

@@ -9,9 +9,9 @@ namespace minim::cuda {
 
 template <class Op>
 void forward(OpArgs& args) {
-  if constexpr (Rowwise<Op>)
+  if constexpr (detail::Rowwise<Op>)
     cpu::by_compute<RowwiseForward, Op>(args);
-  else if constexpr (Pointwise<Op>)
+  else if constexpr (detail::Pointwise<Op>)
     cpu::by_compute<PointwiseForward, Op>(args);
 }
 
@@ -19,9 +19,9 @@ template <class Op>
 void backward(OpArgs& args) {
   if constexpr (!has_backward<Op>())
     return;
-  else if constexpr (Rowwise<Op>)
+  else if constexpr (detail::Rowwise<Op>)
     cpu::by_compute<RowwiseBackward, Op>(args);
-  else if constexpr (Pointwise<Op>)
+  else if constexpr (detail::Pointwise<Op>)
     cpu::by_compute<PointwiseBackward, Op>(args);
 }
 

@@ -6,6 +6,7 @@
 
 namespace minim {
 
+namespace detail {
 template <class Op>
 concept Rowwise = requires {
   Op::axes(std::declval<attrs_t<Op>>(), 0);
@@ -20,6 +21,7 @@ concept Pointwise = requires {
 };
 template <class Op>
 concept Structured = !Rowwise<Op> && !View<Op> && !Pointwise<Op>;
+}  // namespace detail
 
 namespace row_defaults {
 
@@ -38,7 +40,7 @@ template <class Op>
 constexpr int outputs() {
   if constexpr (requires { Op::n_outputs; })
     return Op::n_outputs;
-  else if constexpr (Rowwise<Op>)
+  else if constexpr (detail::Rowwise<Op>)
     return int(Op::outputs.size());
   else
     return 1;
@@ -94,7 +96,7 @@ std::vector<Example> examples() {
 template <class Op>
 constexpr bool has_backward() {
   if constexpr (requires { Op::differentiable; }) return Op::differentiable;
-  if constexpr (Structured<Op>) return requires(OpArgs & args) {
+  if constexpr (detail::Structured<Op>) return requires(OpArgs & args) {
       Op::backward(args);
     };
   return true;
@@ -102,17 +104,17 @@ constexpr bool has_backward() {
 
 template <class Op>
 constexpr void set_cpu_kernels(OpRow& row) {
-  if constexpr (Structured<Op>)
+  if constexpr (detail::Structured<Op>)
     row.forward[0] = [](OpArgs& args) { Op::forward(args); };
-  else if constexpr (Rowwise<Op>)
+  else if constexpr (detail::Rowwise<Op>)
     row.forward[0] = cpu::by_compute<cpu::RowwiseForward, Op>;
-  else if constexpr (Pointwise<Op>)
+  else if constexpr (detail::Pointwise<Op>)
     row.forward[0] = cpu::by_compute<cpu::PointwiseForward, Op>;
   if constexpr (!has_backward<Op>())
     return;
-  else if constexpr (Structured<Op> || View<Op>)
+  else if constexpr (detail::Structured<Op> || detail::View<Op>)
     row.backward[0] = [](OpArgs& args) { Op::backward(args); };
-  else if constexpr (Rowwise<Op>)
+  else if constexpr (detail::Rowwise<Op>)
     row.backward[0] = cpu::by_compute<cpu::RowwiseBackward, Op>;
   else
     row.backward[0] = cpu::by_compute<cpu::PointwiseBackward, Op>;
@@ -129,7 +131,7 @@ void backward(OpArgs& args);
 /// Structured rows and views have no CUDA kernels.
 template <class Op>
 constexpr void set_cuda_kernels(OpRow& row) {
-  if constexpr (Rowwise<Op> || Pointwise<Op>) {
+  if constexpr (detail::Rowwise<Op> || detail::Pointwise<Op>) {
     row.forward[1] = cuda::forward<Op>;
     if constexpr (has_backward<Op>()) row.backward[1] = cuda::backward<Op>;
   }
@@ -155,20 +157,22 @@ constexpr OpRow make_row(const char* name, Cast cast, Cast lean, double error, c
   if constexpr (requires { Op::random; }) row.random = Op::random;
   if constexpr (requires { Op::over; })
     row.over = Op::over;
-  else if constexpr (Pointwise<Op>)
+  else if constexpr (detail::Pointwise<Op>)
     row.over = row.saves.inputs;
-  else if constexpr (Rowwise<Op>)
+  else if constexpr (detail::Rowwise<Op>)
     for (size_t k = 0; k < row.operands.size(); ++k)
       row.over |= (row.operands[k].along == Along::row) << k;
+  if constexpr (requires { Op::numbers; }) row.numbers = Op::numbers;
+  if constexpr (requires { Op::shown; }) row.shown = Op::shown;
   if constexpr (requires { Op::strided; }) row.strided = Op::strided;
   if constexpr (requires { Op::instead; }) row.instead = Op::instead;
   if constexpr (requires(OpArgs & args) { Op::infer(args); })
     row.infer = Op::infer;
-  else if constexpr (Rowwise<Op>)
+  else if constexpr (detail::Rowwise<Op>)
     row.infer = row_defaults::row_shapes<Op>;
   else
     row.infer = row_defaults::broadcast_shape;
-  if constexpr (View<Op>) row.view = Op::view;
+  if constexpr (detail::View<Op>) row.view = Op::view;
   if constexpr (requires { Op::unview; }) row.unview = Op::unview;
   row.examples = row_defaults::examples<Op>;
   set_cpu_kernels<Op>(row);

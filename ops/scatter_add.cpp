@@ -11,7 +11,9 @@ void ScatterAdd::infer(OpArgs& args) {
   args.out[0].shape = x;
 }
 
-void ScatterAdd::forward(OpArgs& args) {
+namespace {
+
+void add_to_copy(const OpArgs& args) {
   in_compute(args.dtype, [&]<class A>(A) {
     sum_apart<A>(args.out[0], [&](A* sums, const Strides& strides) {
       const Shape& shape = args.out[0].shape;
@@ -21,7 +23,7 @@ void ScatterAdd::forward(OpArgs& args) {
   });
 }
 
-void ScatterAdd::backward(OpArgs& args) {
+void to_both(const OpArgs& args) {
   const Arg &g = args.grad_out[0], &to = args.grad_in[2];
   if (args.grad_in[0].data) copy(g, args.grad_in[0]);
   if (!to.data) return;
@@ -29,9 +31,15 @@ void ScatterAdd::backward(OpArgs& args) {
   in_compute(args.dtype, [&]<class A>(A) { full_lines<ScatterAdd>(args).gather<A>(g, to); });
 }
 
+}  // namespace
+
+void ScatterAdd::forward(OpArgs& args) { on_lines(args, add_to_copy); }
+void ScatterAdd::backward(OpArgs& args) { on_lines(args, to_both); }
+
 std::vector<Example> ScatterAdd::examples() {
   Examples<Attrs> all;
   all.add({{5}, {3}, {3}}, {}, 5);
+  all.add({{}, {}, {}}, {.axis = -1}, 1);
   all.add({{3}, {9}, {9}}, {}, 3);  // several meet
   all.add({{4, 5}, {4, 2}, {4, 2}}, {.axis = 1}, 5);
   all.add({{4, 5}, {6, 3}, {7, 4}}, {}, 4);  // a part of src, and of x

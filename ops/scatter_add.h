@@ -14,6 +14,7 @@ struct ScatterAdd {
   static constexpr std::array operands{
       Operand{"x"}, Operand{"index", Accepts::integer, Domain::index}, Operand{"src"}};
   static constexpr bool integers = true;
+  static constexpr uint32_t shown = 0b101;
   static constexpr Saves saves{.inputs = 0b010};
   struct Attrs {
     Index axis = 0;

@@ -19,9 +19,10 @@ struct Slice : ViewOf<Slice> {
            x.shape);
     args.out[0].shape = x.shape;
     args.out[0].strides = x.strides;
-    args.out[0].shape[axis] = (end - begin + a.step - 1) / a.step;
-    args.out[0].strides[axis] *= a.step;
-    return begin * x.strides[axis];
+    const Index count = (end - begin) / a.step + ((end - begin) % a.step != 0);
+    args.out[0].shape[axis] = count;
+    if (count > 1) args.out[0].strides[axis] *= a.step;  // else a step may be beyond any stride
+    return count > 0 ? begin * x.strides[axis] : 0;
   }
   static std::vector<Example> examples() {
     return {{{{7}}, minim::Attrs(Attrs{0, 1, 6, 2})},

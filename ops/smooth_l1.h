@@ -26,6 +26,7 @@ struct SmoothAbsoluteError {
   }
 };
 struct SmoothL1 : PairLoss<SmoothAbsoluteError> {
+  static constexpr std::array numbers{number<&Attrs::beta>("beta")};
   static void infer(OpArgs& args) {
     if (const double beta = args.attrs.as<Attrs>().beta; !(beta >= 0))
       fail("[smooth_l1] beta is ", beta, "; it must be 0 or more");

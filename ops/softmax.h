@@ -13,7 +13,7 @@ struct Softmax {
     Index dim = -1;
   };
   static uint32_t axes(const Attrs& attrs, int rank) {
-    return rank == 0 ? 0 : uint32_t{1} << normalize_axis(attrs.dim, rank, "softmax");
+    return axis_bit(attrs.dim, rank, "softmax");
   }
   template <class A, class Lane>
   MINIM_HD static void forward(Lane lane, const Attrs&, In<A> x, Out<A> y) {

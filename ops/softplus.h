@@ -11,6 +11,8 @@ struct Softplus {
   struct Attrs {
     double beta = 1, threshold = 20;
   };
+  static constexpr std::array numbers{number<&Attrs::beta>("beta"),
+                                      number<&Attrs::threshold>("threshold")};
   template <class A>
   MINIM_HD static A forward(const Attrs& a, A x) {
     const A z = A(a.beta) * x;

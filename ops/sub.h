@@ -7,6 +7,7 @@ namespace minim::op {
 struct Sub {
   static constexpr size_t arity = 2;
   static constexpr bool integers = true;
+  static constexpr uint32_t shown = 0b11;
   static void infer(OpArgs& args) {
     if (args.dtype == DType::boolean)
       fail("[sub] bool minus bool is no bool; x != y says where they differ");

@@ -10,6 +10,7 @@ struct Where {
                                        Operand{"y"}};
   static constexpr size_t arity = 3;
   static constexpr bool integers = true;
+  static constexpr uint32_t shown = 0b110;
   static constexpr Saves saves{.inputs = 0b1};
   template <class A>
   MINIM_HD static A forward(A c, A x, A y) {

@@ -2,10 +2,11 @@
 // an image. A tap is an element of the window, a position is an element of the result.
 #pragma once
 #include <algorithm>
+#include <limits>
 
 #include "minim/core/shape.h"
 
-namespace minim {
+namespace minim::op {
 
 /// Of height and width; one number is both.
 struct Pair {
@@ -56,6 +57,10 @@ inline Window make_window(const char* op, const Shape& x, Pair kernel, Pair stri
       fail("[", op, "] along the ", axis, " the window has kernel ", k, ", stride ", s,
            ", padding ", p, ", dilation ", d,
            "; padding must be 0 or more and the others 1 or more");
+    constexpr Index kMost = std::numeric_limits<int32_t>::max();  // no product of them overflows
+    if (std::max({k, s, p, d}) > kMost)
+      fail("[", op, "] along the ", axis, " the window has kernel ", k, ", stride ", s,
+           ", padding ", p, ", dilation ", d, "; each may be ", kMost, " at most");
     const Slide along{in, k, s, p, d};
     if (in + 2 * p < along.reach())
       fail("[", op, "] the window reaches over ", along.reach(), " elements, but the ", axis,
@@ -67,4 +72,4 @@ inline Window make_window(const char* op, const Shape& x, Pair kernel, Pair stri
           slide("width", width, kernel.w, stride.w, padding.w, dilation.w)};
 }
 
-}  // namespace minim
+}  // namespace minim::op

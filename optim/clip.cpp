@@ -37,7 +37,7 @@ struct SumOfSquares {
 
 std::vector<Tensor> unscaled_gradients(std::span<const Tensor> params, const char* what) {
   amp::check_scale(params, 1, what);
-  return amp::dense_gradients(params);
+  return amp::dense_gradients(amp::each_once(params));
 }
 
 /// power_sum over all gradients, each multiplied by `factor` and divided by `unit`.
@@ -84,7 +84,7 @@ double clip_coefficient(double norm, double max_norm) {
 double clip_grad_norm(std::span<const Tensor> params, double max_norm, double p) {
   check_limit("clip_grad_norm", max_norm);
   double norm = grad_norm(params, p), coefficient = clip_coefficient(norm, max_norm);
-  if (coefficient < 1) amp::multiply(amp::dense_gradients(params), coefficient);
+  if (coefficient < 1) amp::multiply(amp::dense_gradients(amp::each_once(params)), coefficient);
   return norm;
 }
 

@@ -1,5 +1,5 @@
 // optim/clip.h -- gradient clipping. Norms are summed in f64, in minim's fixed order, whatever the
-// gradients' dtype.
+// gradients' dtype. A parameter that is given more than once is one.
 #pragma once
 #include <span>
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "minim/autograd/node.h"
+#include "minim/core/warn.h"
 #include "minim/ops/functional.h"
 
 namespace minim::optim {
@@ -36,6 +37,8 @@ Tensor Ema::weights(size_t i) const {
 }
 
 void Ema::update() {
+  if (optimizer_.swaps_ > 0)
+    fail("[Ema::update] averages stand in for the weights; end the Swap first");
   NoGrad no_recording;
   double n = double((*updates_.span<int64_t>().data())++);
   double share = 1 - std::min(decay_, (1 + n) / (10 + n));
@@ -50,14 +53,22 @@ std::vector<NamedState> Ema::state() const {
   return all;
 }
 
-Ema::Swap::Swap(const Ema& ema) : params_(ema.params_) {
+Ema::Swap::Swap(const Ema& ema) : optimizer_(ema.optimizer_), params_(ema.params_) {
   for (size_t i = 0; i < params_.size(); ++i) {
     weights_.push_back(params_[i].clone());
     overwrite(params_[i], ema.averages_[i]);
   }
+  for (const Tensor& p : params_) versions_.push_back(p.version());
+  ++optimizer_.swaps_;
 }
 
 Ema::Swap::~Swap() {
+  --optimizer_.swaps_;
+  for (size_t i = 0; i < params_.size(); ++i)
+    if (params_[i].version() != versions_[i])
+      warn("[Ema] ", amp::label(params_[i], i),
+           " was written while its average stood in for it; that is lost, as the weights from "
+           "before come back");
   for (size_t i = 0; i < params_.size(); ++i) overwrite(params_[i], weights_[i]);
 }
 

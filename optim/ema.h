@@ -6,7 +6,9 @@
 namespace minim::optim {
 
 /// Averages an optimizer's parameters in fp32 (f64 for f64), from its masters where there are any.
-/// The optimizer outlives it.
+/// The optimizer outlives it. It reads weights and, but for a Swap, writes none: what somebody else
+/// writes in them enters the average as any other step does. After loading other weights, make
+/// another Ema.
 class Ema {
  public:
   /// Starts at the present weights. @throws Error unless decay is in [0, 1).
@@ -14,10 +16,12 @@ class Ema {
 
   /// Call after each step that was applied. average <- d average + (1 - d) weights, where d =
   /// min(decay, (1 + n) / (10 + n)) at update n = 0, 1, ...: early weights are soon forgotten.
+  /// @throws Error while averages stand in for the weights.
   void update();
 
-  /// While it lives, the parameters are the averages, rounded to their dtype; its end puts the
-  /// weights back, bit for bit. No optimizer step in between.
+  /// While it lives, the parameters are the averages, rounded to their dtype, and the optimizer
+  /// refuses to step; masters stay as they are. Its end puts the weights back, bit for bit, and
+  /// warns where somebody has written a parameter in between, as that is lost.
   class Swap {
    public:
     explicit Swap(const Ema& ema);
@@ -26,7 +30,9 @@ class Ema {
     Swap& operator=(const Swap&) = delete;
 
    private:
+    const Optimizer& optimizer_;
     std::vector<Tensor> params_, weights_;
+    std::vector<uint64_t> versions_;  ///< of the averages
   };
   Swap swap() const { return Swap(*this); }
 

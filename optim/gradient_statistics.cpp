@@ -22,7 +22,8 @@ GradientStatistics statistics_of(std::string name, const A* g, Index n) {
 
 }  // namespace
 
-std::vector<GradientStatistics> gradient_statistics(std::span<const Tensor> params) {
+std::vector<GradientStatistics> gradient_statistics(std::span<const Tensor> given) {
+  const std::vector<Tensor> params = amp::each_once(given);
   amp::check_scale(params, 1, "gradient_statistics");
   std::vector<Tensor> gradients = amp::dense_gradients(params);
   std::vector<GradientStatistics> all(params.size());

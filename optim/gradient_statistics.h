@@ -16,7 +16,8 @@ struct GradientStatistics {
   int64_t nonfinite = 0;         ///< how many values are inf or NaN
 };
 
-/// For each parameter that has a gradient, summed in f64, in minim's order.
+/// For each parameter that has a gradient, once however often it is given; summed in f64, in
+/// minim's order.
 /// @throws Error when a gradient still carries a loss scale.
 std::vector<GradientStatistics> gradient_statistics(std::span<const Tensor> params);
 

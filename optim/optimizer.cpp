@@ -69,16 +69,19 @@ const Rule& rule_named(std::string_view name) {
 }
 
 Optimizer::Optimizer(const Rule& rule, std::vector<ParamGroup> groups, const Options& options)
-    : rule_(rule), options_(options), groups_(std::move(groups)), applied_(zeros({}, DType::i64)) {
+    : rule_(rule),
+      options_(options),
+      groups_(std::move(groups)),
+      applied_(zeros({}, DType::i64)),
+      rate_(full({}, options.lr, DType::f64)) {
   for (ParamGroup& group : groups_)
     if (!group.rule) group.rule = &rule;
   check_options(rule, options, groups_);
   for (size_t g = 0; g < groups_.size(); ++g) {
     ParamGroup& group = groups_[g];
-    group.lr = group.lr.value_or(options.lr);
     group.weight_decay =
         group.weight_decay.value_or(options.weight_decay.value_or(group.rule->weight_decay));
-    check_range(rule, "a group's lr", *group.lr, kInfinity);
+    check_range(rule, "a group's lr", group.lr.value_or(options.lr), kInfinity);
     check_range(rule, "a group's weight_decay", *group.weight_decay, kInfinity);
     for (const Tensor& p : group.params) add_parameter(p, g);
   }
@@ -89,8 +92,7 @@ void Optimizer::add_parameter(const Tensor& p, size_t group) {
   std::string label = amp::label(p, params_.size());
   const Rule& rule = *groups_[group].rule;
   check_storage(rule, options_, p, label);
-  for (const Tensor& other : params_)
-    if (other.impl() == p.impl()) fail("[", rule_.name, "] ", label, " was given twice");
+  if (is_known(p, group)) return;
   DType wide = promote_types(p.dtype(), DType::f32);
   Slot slot{group, {}, {}, zeros({}, DType::i64)};
   if (options_.masters && is_half(p.dtype())) {
@@ -108,13 +110,46 @@ void Optimizer::add_parameter(const Tensor& p, size_t group) {
   slots_.push_back(std::move(slot));
 }
 
+/// Whether the group has it already.
+bool Optimizer::is_known(const Tensor& p, size_t group) const {
+  auto bytes_of = [](const Tensor& t) {
+    const std::byte* first = static_cast<const std::byte*>(std::as_const(t).data());
+    return std::pair(first, first + t.numel() * Index(size_of(t.dtype())));
+  };
+  const auto [first, end] = bytes_of(p);
+  for (size_t i = 0; i < params_.size(); ++i) {
+    const Tensor& other = params_[i];
+    const size_t where = slots_[i].group;
+    if (other.impl() == p.impl() && where == group) return true;
+    if (other.impl() == p.impl())
+      fail("[", rule_.name, "] ", amp::label(p, i), " is in groups ", where, " and ", group,
+           ": it has one rate and one decay, so give it to one of them");
+    const auto [other_first, other_end] = bytes_of(other);
+    if (first < other_end && other_first < end)
+      fail("[", rule_.name, "] ", amp::label(p, params_.size()), " shares memory with ",
+           amp::label(other, i), ", so that each step would move it twice; give one of the two");
+  }
+  return false;
+}
+
 void Optimizer::zero_grad() {
   for (const Tensor& p : params_) p.set_grad({});
 }
 
 void Optimizer::set_lr(double lr) {
   check_range(rule_, "lr", lr, kInfinity);
-  for (ParamGroup& g : groups_) g.lr = lr;
+  for (const ParamGroup& g : groups_)
+    if (options_.lr == 0 && lr != 0 && g.lr.value_or(0) != 0)
+      fail("[", rule_.name, "] set_lr(", lr, "): a group's rate of ", *g.lr,
+           " has no proportion to options.lr, which is 0; give the options the rate that the "
+           "groups' rates stand beside");
+  rate() = lr;
+}
+
+double Optimizer::lr(size_t group) const {
+  const std::optional<double>& own = groups_.at(group).lr;
+  if (!own) return rate();
+  return rate() == options_.lr ? *own : *own * (rate() / options_.lr);
 }
 
 void Optimizer::set_master(size_t i, const Tensor& values) {
@@ -129,7 +164,7 @@ void Optimizer::set_master(size_t i, const Tensor& values) {
 }
 
 std::vector<NamedState> Optimizer::state() const {
-  std::vector<NamedState> all{{"applied_steps", applied_}};
+  std::vector<NamedState> all{{"applied_steps", applied_}, {"lr", rate_}};
   for (size_t i = 0; i < params_.size(); ++i) {
     const Slot& slot = slots_[i];
     std::string prefix = key_of(params_[i], i) + ".";
@@ -139,6 +174,12 @@ std::vector<NamedState> Optimizer::state() const {
       if (slot.states[k].defined()) all.emplace_back(prefix + rule_of(i).states[k], slot.states[k]);
   }
   return all;
+}
+
+void Optimizer::load_state(std::vector<NamedState> saved) {
+  if (std::ranges::find(saved, "lr", &NamedState::first) == saved.end())
+    saved.emplace_back("lr", rate_);
+  copy_state(rule_.name, saved, state());
 }
 
 void copy_state(const char* who, const std::vector<NamedState>& saved,

@@ -37,9 +37,10 @@ inline constexpr Rule kMuon{"muon", Kind::muon, true, 0.1, 0.95, {"momentum"}};
 const Rule& rule_named(std::string_view name);
 
 struct ParamGroup {
-  std::vector<Tensor> params;
-  std::optional<double> lr = {}, weight_decay = {};  ///< the optimizer's where not given
-  const Rule* rule = nullptr;                        ///< one of the above; the optimizer's if null
+  std::vector<Tensor> params;  ///< one that is given again is the same one
+  /// The optimizer's where not given. set_lr() keeps the proportions of the groups' rates.
+  std::optional<double> lr = {}, weight_decay = {};
+  const Rule* rule = nullptr;  ///< one of the above; the optimizer's if null
 };
 
 /// One table for all rules; a field that no group's rule reads is refused when it differs from its
@@ -54,7 +55,9 @@ struct Options {
   bool match_adamw_rms = false;  ///< Muon: steps as large as AdamW's, so that one lr fits both
   bool maximize = false;         ///< go up: the gradient with the other sign
   std::optional<double> weight_decay = {};  ///< 0.01 for AdamW, 0.1 for Muon, else 0
-  bool masters = false;  ///< an fp32 copy of each 16-bit parameter is what is updated
+  /// An fp32 copy of each 16-bit parameter is what is updated; where somebody else has written the
+  /// parameter since, it takes the written value first.
+  bool masters = false;
   bool stochastic_rounding =
       false;  ///< bf16 without master: up or down in proportion to the remainder
   bool allow_plain_half = false;  ///< 16-bit parameters without either: small updates are lost
@@ -75,38 +78,44 @@ void copy_state(const char* who, const std::vector<NamedState>& saved,
 
 class Optimizer : public amp::Stepper {
  public:
-  /// @throws Error when a number is out of range, a parameter is given twice, is not floating, is a
-  /// strided view, or is stored in 16 bits while the options do not say how.
+  /// @throws Error when a number is out of range, a parameter is in two groups, shares memory with
+  /// another, is not floating, is a strided view, or is stored in 16 bits while the options do not
+  /// say how.
   Optimizer(const Rule& rule, std::vector<ParamGroup> groups, const Options& options);
 
-  std::vector<Tensor> parameters() const override { return params_; }
+  std::vector<Tensor> parameters() const override { return params_; }  ///< each once
   void zero_grad();
   /// Updates every parameter that has a gradient. One value that is not finite, after unscaling and
   /// clipping, skips the whole step. @throws Error when no parameter has a gradient, or one carries
-  /// another loss scale than the request's.
+  /// another loss scale than the request's, or averages stand in for the weights (optim/ema.h).
   StepResult step(const StepRequest& request) override;
   StepResult step() { return step(StepRequest{}); }
 
-  void set_lr(double lr);  ///< of every group
-  double lr(size_t group = 0) const { return *groups_[group].lr; }
-  const std::vector<ParamGroup>& groups() const { return groups_; }
+  /// The rate in place of options.lr: a group with a rate of its own gets that times lr /
+  /// options.lr. @throws Error unless lr is in [0, inf), and where options.lr is 0 but a group's
+  /// rate is not, so that there is no proportion.
+  void set_lr(double lr);
+  double lr(size_t group = 0) const;
+  const std::vector<ParamGroup>& groups() const { return groups_; }  ///< with the rates given
   /// Steps that were not skipped: what schedules and bias correction count.
   int64_t applied_steps() const { return counter(applied_); }
 
-  /// The fp32 master of parameter i; undefined where there is none.
-  Tensor master(size_t i) const { return slots_.at(i).master; }
+  /// The fp32 master of parameter i; undefined where there is none. Its rounding is the parameter:
+  /// where that was written by somebody else, here is the value that the next step will start from.
+  Tensor master(size_t i) const;
   /// Takes exact fp32 values in place of the widened parameter, which becomes their rounding.
   /// @throws Error unless i has a master of that shape.
   void set_master(size_t i, const Tensor& values);
 
-  /// Everything that a step reads beside parameters and gradients, shared with the optimizer;
-  /// counters are 0-dim i64. Names are "<parameter>.<what>", with the parameter's number where it
-  /// has no name.
+  /// Everything that a step reads beside parameters, gradients and options, shared with the
+  /// optimizer; counters are 0-dim i64, "lr" is f64: the rate that set_lr() gave last. Names are
+  /// "<parameter>.<what>", with the parameter's number where it has no name.
   std::vector<NamedState> state() const;
-  /// @throws Error as copy_state.
-  void load_state(const std::vector<NamedState>& saved) { copy_state(rule_.name, saved, state()); }
+  /// A state without "lr" leaves the rate as it is. @throws Error as copy_state.
+  void load_state(std::vector<NamedState> saved);
 
  private:
+  friend class Ema;  // while averages stand in for the weights
   struct Slot {
     size_t group;
     Tensor master, states[3], steps;
@@ -123,14 +132,17 @@ class Optimizer : public amp::Stepper {
   template <class A>
   void store(size_t i, Index begin, Index n, const A* values) const;
   void add_parameter(const Tensor& p, size_t group);
+  bool is_known(const Tensor& p, size_t group) const;
   static int64_t& counter(const Tensor& t) { return *static_cast<int64_t*>(t.data()); }
+  double& rate() const { return *static_cast<double*>(rate_.data()); }
 
   Rule rule_;
   Options options_;
   std::vector<ParamGroup> groups_;
   std::vector<Tensor> params_;
   std::vector<Slot> slots_;  ///< one per parameter
-  Tensor applied_;
+  Tensor applied_, rate_;
+  mutable int swaps_ = 0;  ///< averages that stand in for the weights
 };
 
 template <const Rule& rule>

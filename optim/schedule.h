@@ -16,13 +16,15 @@ enum class Decay : uint8_t { constant, linear, cosine, wsd };
 struct Schedule {
   double lr = 1e-3, min_lr = 0;  ///< after the warmup, and at the end
   int64_t warmup = 0;            ///< steps in which the rate rises linearly to lr
-  int64_t steps = 1;             ///< from here on the rate is min_lr (constant: lr)
+  /// From here on the rate is min_lr, also where the warmup is longer; constant has no end.
+  int64_t steps = 1;
   Decay decay = Decay::constant;
   double decay_share = 0.2;  ///< wsd: of all steps, the last ones, in which the rate falls
 
   /// The rate of the step that follows `applied` applied ones. Cosine: Loshchilov and Hutter,
   /// "SGDR" (2017). wsd, warmup-stable-decay: lr, then a linear fall (Hu et al., "MiniCPM", 2024).
   double at(int64_t applied) const {
+    if (decay != Decay::constant && applied >= steps) return min_lr;
     if (applied < warmup) return lr * double(applied + 1) / double(warmup + 1);
     if (decay == Decay::constant) return lr;
     double end = double(steps), begin = double(warmup);

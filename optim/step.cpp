@@ -2,8 +2,10 @@
 // pass that updates, beside its plain reference.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "minim/core/convert.h"
+#include "minim/core/cpu/isa.h"
 #include "minim/core/parallel.h"
 #include "minim/core/per_isa.h"
 #include "minim/core/random.h"
@@ -20,6 +22,29 @@ constexpr Index kBlock = 512;
 bf16 round_stochastically(float v, uint32_t random) {
   if (!std::isfinite(v)) return bf16(v);
   return bf16::from_bits(uint16_t((bits<uint32_t>(v) + random) >> 16));
+}
+
+/// Up to kBlock values of a parameter and its master, of which the parameter is the rounding unless
+/// somebody else wrote it since: there the master takes what was written, and elsewhere it keeps
+/// its fraction. Says whether there is such a place; looks no further without `take`.
+bool adopt(const void* param, DType dtype, float* master, Index n, bool take = true) {
+  uint16_t rounded[kBlock];
+  (dtype == DType::f16 ? isa().narrow_f16 : isa().narrow_bf16)(master, rounded, n);
+  if (std::memcmp(rounded, param, size_t(n) * sizeof *rounded) == 0) return false;
+  const auto* written = static_cast<const uint16_t*>(param);
+  float values[kBlock];
+  load_run(param, dtype, 1, n, values);
+  for (Index j = 0; j < n && take; ++j)
+    if (written[j] != rounded[j]) master[j] = values[j];
+  return true;
+}
+bool adopt(const Tensor& param, const Tensor& master, bool take = true) {
+  const Index n = param.numel();
+  bool any = false;
+  for (Index at = 0; at < n && (take || !any); at += kBlock)
+    any |= adopt(advance(std::as_const(param).data(), param.dtype(), at), param.dtype(),
+                 static_cast<float*>(master.data()) + at, std::min(kBlock, n - at), take);
+  return any;
 }
 
 void check_connected(const Rule& rule, const std::vector<Tensor>& params,
@@ -72,7 +97,8 @@ template <class A>
 Constants<A> Optimizer::constants(size_t i) const {
   const ParamGroup& group = groups_[slots_[i].group];
   const Rule& rule = *group.rule;
-  double lr = *group.lr, decay = *group.weight_decay, t = double(counter(slots_[i].steps));
+  double lr = this->lr(slots_[i].group), decay = *group.weight_decay;
+  double t = double(counter(slots_[i].steps));
   const auto [beta1, beta2] = options_.betas;
   Constants<A> c;
   c.keep = A(rule.decoupled ? 1 - lr * decay : 1.0);
@@ -129,6 +155,10 @@ void Optimizer::update(size_t i, const Tensor& grad, Index begin, Index end,
       e.w = static_cast<A*>(wide.data()) + at;
     else
       load_run(advance(wide.data(), wide.dtype(), at), wide.dtype(), 1, n, weights);
+    if constexpr (std::is_same_v<A, float>)
+      if (slot.master.defined())
+        adopt(advance(std::as_const(params_[i]).data(), params_[i].dtype(), at), params_[i].dtype(),
+              e.w, n);
     for (size_t k = 0; k < 3; ++k)
       e.states[k] =
           slot.states[k].defined() ? static_cast<A*>(slot.states[k].data()) + at : spare[k];
@@ -144,6 +174,7 @@ void Optimizer::update_reference(size_t i, const Tensor& grad, const amp::Factor
   const Slot& slot = slots_[i];
   const Tensor& wide = slot.master.defined() ? slot.master : params_[i];
   const Constants<A> c = constants<A>(i);
+  if (slot.master.defined()) adopt(params_[i], slot.master);
   size_t n = size_t(grad.numel());
   auto widened = [n](const Tensor& t) {
     std::vector<A> values(n);
@@ -168,7 +199,20 @@ void Optimizer::update_reference(size_t i, const Tensor& grad, const amp::Factor
   store(i, 0, Index(n), w.data());
 }
 
+Tensor Optimizer::master(size_t i) const {
+  const Tensor& own = slots_.at(i).master;
+  if (!own.defined() || swaps_ > 0 || !adopt(params_[i], own, false)) return own;
+  Tensor now = empty(own.shape(), own.dtype(), own.device());
+  copy_elements(own, now);
+  adopt(params_[i], now);
+  return now;
+}
+
 StepResult Optimizer::step(const StepRequest& request) {
+  if (swaps_ > 0)
+    fail("[", rule_.name,
+         "] averages stand in for the weights, which come back when the Swap ends and would undo "
+         "this step; end it first");
   std::vector<Tensor> grads = amp::dense_gradients(params_);
   check_connected(rule_, params_, grads);
   amp::check_scale(params_, request.scale, "step");
@@ -202,14 +246,14 @@ void Optimizer::apply(std::vector<Tensor> grads, amp::Factors factors) {
                               options_.momentum.value_or(rule_of(i).momentum));
   }
   auto in_its_type = [&](size_t i, auto&& f) {
-    params_[i].dtype() == DType::f64 ? f(Tag<double>{}) : f(Tag<float>{});
+    params_[i].dtype() == DType::f64 ? f(detail::Tag<double>{}) : f(detail::Tag<float>{});
   };
   if (options_.fused) {
     std::vector<amp::Chunk> chunks = amp::chunks_of(grads);
     parallel_for(Index(chunks.size()), 1, [&](Index begin, Index end) {
       for (Index k = begin; k < end; ++k) {
         const amp::Chunk& c = chunks[size_t(k)];
-        in_its_type(c.tensor, [&]<class A>(Tag<A>) {
+        in_its_type(c.tensor, [&]<class A>(detail::Tag<A>) {
           update<A>(c.tensor, grads[c.tensor], c.begin, c.end, left[c.tensor]);
         });
       }
@@ -217,7 +261,7 @@ void Optimizer::apply(std::vector<Tensor> grads, amp::Factors factors) {
   } else {
     for (size_t i = 0; i < grads.size(); ++i)
       if (grads[i].defined())
-        in_its_type(i, [&]<class A>(Tag<A>) { update_reference<A>(i, grads[i], left[i]); });
+        in_its_type(i, [&]<class A>(detail::Tag<A>) { update_reference<A>(i, grads[i], left[i]); });
   }
   for (size_t i = 0; i < grads.size(); ++i)
     if (grads[i].defined()) params_[i].bump_version();

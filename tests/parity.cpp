@@ -100,6 +100,19 @@ Of rows with one operand that work element by element, the results of all 65536 
 bf16 are within an ulp of the exact ones, subnormals included; the largest error is that of the one
 rounding, half an ulp, but for a few ties. Pointwise rows hold the same in f64 against long double
 (`tests/test_range.cpp`), with c + 8 and 2^-53.
+
+Sums of products do not err more as they get longer: k is cut into blocks of 256, each one chain of
+multiply-adds; runs of 16 of their sums are added, runs of 16 of those, and so on (`core/gemm.h`). Of
+numbers in [0, 1) the largest error of an element, over its value and in units of 2^-24, was
+
+| k | 256 | 512 | 4096 | 65536 | 2^20 |
+|---|---|---|---|---|---|
+| minim | 13 | 7.8 | 4.0 | 2.8 | 3.1 |
+| PyTorch (blocks of 384, in one chain) | 14 | 11 | 6.7 | 6.1 | 18 |
+| one chain | 13 | 20 | 54 | 202 | 3481 |
+
+Attention over 4096 keys errs by 6.4 (PyTorch 6.0). `tests/test_gemm_sums.cpp` holds such bounds for
+f32, f64, f16 and bf16, for gradients, attention and convolution.
 )";
 
 constexpr const char* kModel = R"(

@@ -101,10 +101,62 @@ TEST_CASE("a row may be overridden for one scope") {
   }
   {
     Autocast on(DType::f16, {{Op::exp, Cast::banned}});
-    CHECK_THROWS_WITH_AS(exp(h), Contains("unsafe under autocast"), Error);
+    CHECK_THROWS_WITH_AS(exp(h), Contains("[exp] is banned by an override"), Error);
   }
   Autocast on(DType::f16);
   CHECK(exp(h).dtype() == DType::f32);
+}
+
+TEST_CASE("an fp32 head for one scope: products take fp32 as an override in any mix of dtypes") {
+  const Tensor w = parameter({4, 4}, 1.0 / 3), bias = parameter({4}, .1);
+  const Tensor wide = full({2, 4}, 1.0 / 7).set_requires_grad();
+  Tensor head, before;
+  {
+    Autocast on(DType::f16);
+    const Tensor x = linear(wide, w);
+    REQUIRE(x.dtype() == DType::f16);
+    before = x.detach();
+    Autocast exact(DType::f16, {{Op::linear, Cast::fp32}, {Op::matmul, Cast::fp32}});
+    head = linear(x, w, bias);  // w is cast to 16 bits by the first and is itself here
+    CHECK(matmul(x, w).dtype() == DType::f32);
+    CHECK(matmul(x, x.transpose(0, 1)).dtype() == DType::f32);
+  }
+  CHECK(head.dtype() == DType::f32);
+  CHECK(head.to_vector() == linear(before.to(DType::f32), w, bias).to_vector());
+  sum(head).backward();
+  for (const Tensor& p : {w, bias, wide}) CHECK(p.grad().dtype() == DType::f32);
+}
+
+TEST_CASE("an override holds in the regions inside, unless they override the row again") {
+  const Tensor h = full({2, 2}, 0.5, DType::f16);
+  Autocast outer(DType::f16, {{Op::matmul, Cast::fp32}});
+  {
+    Autocast inner(DType::bf16, {{Op::exp, Cast::keep}}, Policy::lean);
+    CHECK(matmul(h, h).dtype() == DType::f32);
+    CHECK(exp(h).dtype() == DType::f16);
+    Autocast off(Autocast::off);
+    CHECK(matmul(h, h).dtype() == DType::f16);
+    Autocast again(DType::bf16);
+    CHECK(matmul(h, h).dtype() == DType::f32);
+    Autocast back(DType::bf16, {{Op::matmul, Cast::lower}});
+    CHECK(matmul(h, h).dtype() == DType::bf16);
+  }
+  CHECK(exp(h).dtype() == DType::f32);
+  CHECK(matmul(h, h).dtype() == DType::f32);
+}
+
+TEST_CASE("an override that no call could follow is refused where it is made") {
+  for (Cast cast : {Cast::lower, Cast::fp32, Cast::promote, Cast::banned})
+    CHECK_THROWS_WITH_AS(Autocast(DType::f16, {{Op::to, cast}}), Contains("'to'"), Error);
+  CHECK_NOTHROW(Autocast(DType::f16, {{Op::to, Cast::keep}}));
+  CHECK_THROWS_WITH_AS(Autocast(DType::f16, {{Op::exp, Cast::keep}, {Op::exp, Cast::fp32}}),
+                       Contains("two overrides of 'exp'"), Error);
+  CHECK(Autocast::current() == nullptr);
+  const Tensor a = full({2, 2}, 0.5), d = full({2, 2}, 0.5, DType::f64);
+  Autocast on(DType::f16, {{Op::matmul, Cast::keep}});
+  for (const Tensor& other : {a.to(DType::f16), d})
+    CHECK_THROWS_WITH_AS(matmul(a, other), Contains("convert one with .to(), as the region leaves"),
+                         Error);
 }
 
 TEST_CASE("a weight is cast once per region, and the copy is dropped at its end") {

@@ -250,7 +250,29 @@ TEST_CASE("a token file becomes a dataset of numbers") {
   CHECK(d.tokenizer == Tokenizer::none(11));
 }
 
-TEST_CASE("a mapped token file reads like the same tokens in memory, piece by piece") {
+TEST_CASE(
+    "a token file that changes while it is read is an error, one that is replaced is another") {
+  const TempDir dir;
+  const std::string path = dir.at("t.bin");
+  const Tokens all(5000, 3), other(4000, 2);
+  const auto loaded = [&] {
+    write_token_file(path, all, 10);
+    return load_files({.train = {path}, .val_fraction = 0.1}).train;
+  };
+  TokenArray tokens = loaded();
+  write_token_file(path, other, 10);
+  CHECK(tokens.to_vector() == Tokens(4500, 3));
+  tokens = loaded();
+  std::filesystem::resize_file(path, 2000);
+  check_says(error_of([&] { tokens.to_vector(); }), {path, "was changed", "11024", "2000"});
+  tokens = loaded();
+  std::ofstream(path, std::ios::in | std::ios::out).seekp(3000) << "x";
+  std::filesystem::last_write_time(
+      path, std::filesystem::file_time_type::clock::now() + std::chrono::seconds(1));
+  check_says(error_of([&] { tokens.to_vector(); }), {path, "was changed"});
+}
+
+TEST_CASE("a token file reads like the same tokens in memory, piece by piece") {
   const TempDir dir;
   Tokens all(5000);
   for (size_t i = 0; i < all.size(); ++i) all[i] = int32_t(i * i % 999);

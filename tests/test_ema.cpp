@@ -105,7 +105,7 @@ TEST_CASE(
   CHECK(all[1].max_abs == 2);
   CHECK(all[1].nonzero_share == 1);
   CHECK(all[1].nonfinite == 2);
-  autograd_of(a).scale = 8;
+  set_carried_scale(a.grad(), 8);
   says(error_of([&] { optim::gradient_statistics(std::vector<Tensor>{a}); }),
        "'a' still carries the loss scale 8");
 }

@@ -1,5 +1,8 @@
 #include <doctest/doctest.h>
 
+#include <chrono>
+
+#include "minim/amp/autocast.h"
 #include "minim/autograd/checkpoint.h"
 #include "minim/models/gpt.h"
 #include "minim/ops/functional.h"
@@ -10,6 +13,7 @@ using doctest::Contains;
 namespace {
 
 using Values = std::vector<double>;
+using OfOne = std::function<Tensor(const Tensor&)>;
 
 Tensor leaf(std::initializer_list<double> values, DType d = DType::f32) {
   return tensor(values, d).set_requires_grad();
@@ -115,6 +119,90 @@ TEST_CASE("hooks inside a checkpointed function run once in backward") {
   out.backward(ones({2}));
   CHECK(calls == 1);
   CHECK(x.grad().to_vector() == Values{210, 210});
+}
+
+TEST_CASE("a hook that a checkpointed function puts on what is outside of it runs once") {
+  const auto run = [](DType casts, int depth) {
+    const Tensor w = leaf({1, 2}), x = leaf({1, 2}), v = x * 1.0;
+    int calls = 0;
+    const auto twice = [&](const Tensor& g) { return ++calls, g * 2.0; };
+    std::vector<HookHandle> handles;
+    const auto f = [&](const Tensor& h) {
+      const Tensor y = w.to(casts) * 1.0;  // a leaf's cast, where it is one
+      for (const Tensor& t : {w, w.to(casts), v}) handles.push_back(t.register_hook(twice));
+      return h * y;
+    };
+    const auto g = [&](const Tensor& h) { return autograd::checkpoint(f, h * 1.0) * 1.0; };
+    const Tensor y = autograd::checkpoint(depth == 1 ? f : OfOne(g), v);
+    y.backward(ones({2}), true);
+    Values all = w.grad().to_vector();
+    for (double d : x.grad().to_vector()) all.push_back(d);
+    all.push_back(calls);
+    for (HookHandle& h : handles) h.remove();  // those of the second call are those of the first
+    y.backward(ones({2}));
+    all.push_back(calls);
+    return all;
+  };
+  for (int depth : {1, 2}) {
+    // w itself is hooked twice where it is its own cast.
+    CHECK(run(DType::f32, depth) == Values{4, 8, 2, 4, 3, 3});
+  }
+}
+
+TEST_CASE("under autocast a checkpointed function's hook on a leaf or its cast runs once") {
+  for (bool on_cast : {false, true})
+    for (bool recompute : {false, true}) {
+      const Tensor w = tensor({1, 2, 3, 4}).reshape({2, 2}).set_requires_grad();
+      const Tensor x = ones({2, 2});
+      int calls = 0;
+      {
+        amp::Autocast casts(DType::bf16);
+        const auto f = [&](const Tensor& h) {
+          const Tensor cast = w.to(DType::bf16);
+          (on_cast ? cast : w).register_hook([&](const Tensor& g) { return ++calls, g * 2.0; });
+          return matmul(h, on_cast ? cast : w);
+        };
+        sum(recompute ? autograd::checkpoint(f, x) : f(x)).backward();
+      }
+      CHECK(calls == 1);
+      CHECK(w.grad().to_vector() == Values(4, 4));
+    }
+}
+
+TEST_CASE("the time for hooks on leaves grows with their number") {
+  const auto seconds = [](size_t n) {
+    std::vector<Tensor> leaves;
+    for (size_t i = 0; i < n; ++i) {
+      leaves.push_back(leaf({1}));
+      leaves.back().register_hook([](const Tensor& g) { return g * 2.0; });
+    }
+    Tensor total = leaves[0] * 1.0;
+    for (size_t i = 1; i < n; ++i) total = total + leaves[i];
+    const auto start = std::chrono::steady_clock::now();
+    total.backward(ones({1}));
+    CHECK(leaves.back().grad().item() == 2);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  CHECK(seconds(80000) < 10 * std::max(seconds(20000), 0.02));  // 4, if nothing else ran
+}
+
+TEST_CASE("chains of 80000 calls whose hooks hold what came before are freed without recursion") {
+  for (auto next : {+[](const Tensor&x, const Tensor&) { return x + 1.0; },
+                    +[](const Tensor&x, const Tensor&) { return x + x; },
+                    +[](const Tensor&, const Tensor&w) { return w * 1.0; },
+                    +[](const Tensor&, const Tensor&) { return leaf({1}); },
+                    +[](const Tensor&x, const Tensor&) {
+                      return autograd::checkpoint([](const Tensor& v) { return v * 1.0; }, x);
+                    }}) {
+    const Tensor w = leaf({1});
+    Tensor x = w * 1.0;
+    for (int i = 0; i < 80000; ++i) {
+      const Tensor y = next(x, w);
+      y.register_hook([x](const Tensor&) { return x.detach(); });
+      x = y;
+    }
+  }
+  CHECK(true);
 }
 
 TEST_CASE("what a hook on a checkpoint's result kept or returned is not written to") {

@@ -48,6 +48,20 @@ void check_equal_bits(const Decoder& a, const Decoder& b) {
   }
 }
 
+/// A tiny model's file in which one tensor is of another dtype.
+void write_with(const fs::path& file, const std::string& name, DType dtype) {
+  const auto model = tiny_model();
+  save_model(file, *model, abc());
+  const SafeTensors stored = SafeTensors::read(file);
+  std::vector<Tensor> keep;
+  std::vector<Blob> blobs;
+  for (const Blob& blob : stored.blobs()) {
+    const Tensor x = tensor_of(blob);
+    blobs.push_back(blob_of(blob.name, blob.name == name ? x.to(dtype) : x, keep));
+  }
+  write_safetensors(file, blobs, stored.metadata());
+}
+
 void write(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
@@ -179,4 +193,30 @@ TEST_CASE("model file: metadata that contradicts the weights is an error that na
   says(error("config", with("\"block\":4", "\"block\":1000000000000")), "asks for 8e+12");
   says(error("tokenizer", "[]"), "not a tokenizer");
   says(error("tokenizer", Tokenizer::bytes().to_json()), "256 tokens");
+}
+
+TEST_CASE("a model file with a tensor that is no weight is refused by its name") {
+  const TempDir dir;
+  for (const DType d : {DType::i64, DType::i32, DType::u8, DType::boolean, DType::f8e4m3}) {
+    CAPTURE(name_of(d));
+    write_with(dir.file(), "blocks.1.mlp.up.weight", d);
+    CHECK_THROWS_WITH_AS(load_model(dir.file()), doctest::Contains("'blocks.1.mlp.up.weight' is"),
+                         Error);
+  }
+  write_with(dir.file(), "blocks.0.attn.out.weight", DType::bf16);  // the first in the file is f32
+  check_equal_bits(*load_model(dir.file()).model, *load_model(dir.file()).model);
+  write_with(dir.file(), "tokens.weight", DType::f64);
+  CHECK(load_model(dir.file()).model->parameters().front().dtype() == DType::f64);
+}
+
+TEST_CASE("a GPT's file with heads of keys and values of its own is refused") {
+  const TempDir dir;
+  save_model(dir.file(), *tiny_model(), abc());
+  const std::string config = SafeTensors::read(dir.file()).metadata().at("config");
+  const size_t at = config.find("\"kv_heads\":0");
+  REQUIRE(at != config.npos);
+  rewrite(dir.file(), dir.path / "kv.safetensors", "config",
+          std::string(config).replace(at, 12, "\"kv_heads\":1"));
+  CHECK_THROWS_WITH_AS(load_model(dir.path / "kv.safetensors"), doctest::Contains("kv_heads 1"),
+                       Error);
 }

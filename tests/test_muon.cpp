@@ -77,7 +77,7 @@ TEST_CASE("Muon takes matrices and AdamW the rest in one optimizer with one stat
   std::string names;
   for (const auto& [name, t] : opt.state()) names += name + " ";
   CHECK(names ==
-        "applied_steps w.step w.master w.momentum b.step b.master b.exp_avg b.exp_avg_sq ");
+        "applied_steps lr w.step w.master w.momentum b.step b.master b.exp_avg b.exp_avg_sq ");
   says(error_of([&] { optim::Muon({w}, {.eps = 1e-3, .masters = true}); }), "not betas, eps");
   says(error_of([&] { optim::SGD({w}, {.match_adamw_rms = true, .masters = true}); }), "no Muon");
 }

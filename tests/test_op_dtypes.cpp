@@ -170,9 +170,11 @@ TEST_CASE("slopes at corners are PyTorch's: relu, abs, clamp, sqrt, prod and tie
     return x.grad().to_vector();
   };
   CHECK(slope([](auto& x) { return relu(x); }, {0}) == Values{0});
+  CHECK(slope([](auto& y) { return pow(zeros({3}), y); }, {2, 0, -1}) == Values{0, 0, -INFINITY});
+  CHECK(slope([](auto& x) { return relu(x); }, {NAN}) == Values{1});  // the NaN is passed on too
   CHECK(slope([](auto& x) { return abs(x); }, {0}) == Values{0});
   CHECK(slope([](auto& x) { return sqrt(x); }, {0}) == Values{INFINITY});
-  CHECK(slope([](auto& x) { return clamp(x, {0, 1}); }, {0, 1, 2}) == Values{1, 1, 0});
+  CHECK(slope([](auto& x) { return clamp(x, {0, 1}); }, {0, 0.5, 1, 2}) == Values{0, 1, 0, 0});
   CHECK(slope([](auto& x) { return norm(x); }, {0, 0}) == Values{0, 0});
   CHECK(slope([](auto& x) { return prod(x); }, {0, 2, 3}) == Values{6, 0, 0});
   CHECK(slope([](auto& x) { return max(x, {.axes = {0}}); }, {4, 4, 1}) == Values{1, 0, 0});

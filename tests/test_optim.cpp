@@ -145,7 +145,7 @@ TEST_CASE(
             optim::Optimizer opt(rule, {{{p}, {}, {}}}, o);
             for (int t = 0; t < 3; ++t) {
               p.set_grad(t == 1 ? zeros(shape, g.dtype()) : g);  // the second moment falls
-              autograd_of(p).scale = scale;
+              set_carried_scale(p.grad(), scale);
               CHECK(opt.step({.scale = scale, .clip = clip}).stepped);
             }
             after[fused] = p.to_vector();
@@ -170,7 +170,7 @@ TEST_CASE(
     Tensor p = parameter(Values(1000, 1));
     optim::AdamW opt({p});
     set_grad(p, g);
-    if (fused) autograd_of(p).scale = 1000;
+    if (fused) set_carried_scale(p.grad(), 1000);
     if (!fused) {
       amp::multiply(amp::dense_gradients(opt.parameters()), amp::inverse_of(1000));
       amp::multiply(amp::dense_gradients(opt.parameters()), .37);
@@ -193,7 +193,7 @@ TEST_CASE("a step that finds the norm itself equals clipping to it before, bit f
       set_grad(q, {1, -2, 3, 1e-30, 0});
       double norm = 0;
       if (fused) {
-        for (const Tensor& x : opt.parameters()) autograd_of(x).scale = 1000;
+        for (const Tensor& x : opt.parameters()) set_carried_scale(x.grad(), 1000);
         norm = opt.step({.scale = 1000, .max_norm = max_norm}).norm;
       } else {
         amp::multiply(amp::dense_gradients(opt.parameters()), amp::inverse_of(1000));
@@ -261,7 +261,7 @@ TEST_CASE(
   Tensor w = parameter({1}, DType::f32, "w");
   optim::SGD opt({w});
   set_grad(w, {1024});
-  autograd_of(w).scale = 1024;
+  set_carried_scale(w.grad(), 1024);
   std::string e = error_of([&] { opt.step(); });
   says(e, "'w' still carries the loss scale 1024");
   says(e, "scaler.step(optimizer)");
@@ -350,7 +350,16 @@ TEST_CASE("a parameter without a gradient is skipped: no decay, no step") {
   CHECK(state_of(opt, "a.step").item() == 1);
 }
 
-TEST_CASE("groups have their own rate and decay, and set_lr sets every group's") {
+TEST_CASE("a parameter that is given again in its group is stepped once") {
+  Tensor w = parameter({1}), other = w;
+  optim::SGD opt(std::vector<Tensor>{w, other, w}, {.lr = .25});
+  CHECK(opt.parameters().size() == 1);
+  set_grad(w, {1});
+  opt.step();
+  CHECK(w.item() == .75);
+}
+
+TEST_CASE("groups have their own rate and decay, and set_lr keeps the proportion of the rates") {
   Tensor a = parameter({1}), b = parameter({1});
   optim::SGD opt(std::vector<optim::ParamGroup>{{{a}, {}, 0.0}, {{b}, .5, 1.0}}, {.lr = .25});
   set_grad(a, {1});
@@ -359,10 +368,12 @@ TEST_CASE("groups have their own rate and decay, and set_lr sets every group's")
   CHECK(a.item() == .75);
   CHECK(b.item() == 0);
   opt.set_lr(.125);
-  CHECK(opt.lr(1) == .125);
+  CHECK(opt.lr(0) == .125);
+  CHECK(opt.lr(1) == .25);  // still twice the other's
 }
 
-TEST_CASE("an optimizer refuses numbers out of range, foreign fields and parameters given twice") {
+TEST_CASE(
+    "an optimizer refuses numbers out of range, foreign fields and parameters in two groups") {
   Tensor w = parameter({1}, DType::f32, "w");
   says(error_of([&] { optim::SGD({w}, {.lr = -1}); }), "lr must be in [0, inf), not -1");
   says(error_of([&] { optim::AdamW({w}, {.betas = {.9, 1}}); }), "betas[1]");
@@ -371,7 +382,15 @@ TEST_CASE("an optimizer refuses numbers out of range, foreign fields and paramet
   says(error_of([&] { optim::AdamW({w}, {.momentum = .9}); }), "not momentum");
   says(error_of([&] { optim::SGD({w}, {.eps = 1e-3}); }), "not betas, eps or amsgrad");
   says(error_of([&] { optim::SGD({w}, {.nesterov = true}); }), "needs momentum");
-  says(error_of([&] { optim::SGD(std::vector<Tensor>{w, w}); }), "'w' was given twice");
+  says(error_of([&] {
+         optim::SGD(std::vector<optim::ParamGroup>{{{w}}, {{w}, .5}});
+       }),
+       "'w' is in groups 0 and 1");
+  Tensor part = w.detach().set_requires_grad().set_name("part");
+  says(error_of([&] {
+         optim::SGD(std::vector<Tensor>{w, part});
+       }),
+       "'part' shares memory with 'w'");
   says(error_of([&] { optim::SGD(std::vector<Tensor>{}); }), "no parameters");
   says(error_of([&] { optim::SGD({arange(3)}); }), "floating");
   says(error_of([&] { optim::rule_named("lion"); }), "sgd adam adamw muon");

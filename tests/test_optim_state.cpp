@@ -59,7 +59,7 @@ TEST_CASE("L3: counters are int64 and count applied steps only, moments and mast
   for (const auto& [name, t] : opt.state()) {
     CAPTURE(name);
     bool counts = name.ends_with("step") || name == "applied_steps";
-    CHECK(t.dtype() == (counts ? DType::i64 : DType::f32));
+    CHECK(t.dtype() == (counts ? DType::i64 : name == "lr" ? DType::f64 : DType::f32));
     if (counts) CHECK(t.item() == 200);
   }
   Tensor x = parameter({1}, DType::f64);
@@ -115,6 +115,24 @@ TEST_CASE(
   says(e, "w.exp_avg_sq is missing");
   says(e, "applied_steps is i64(2), expected i64()");
   CHECK(two.applied_steps() == 2);
+}
+
+TEST_CASE("the rate is part of the state, and a state from before it was is taken without") {
+  Tensor a = parameter({1}), b = parameter({1});
+  auto make = [&](double lr) {
+    return optim::SGD(std::vector<optim::ParamGroup>{{{a}}, {{b}, 4 * lr}}, {.lr = lr});
+  };
+  auto one = make(.125), two = make(.5);
+  one.set_lr(.25);
+  std::vector<optim::NamedState> saved;
+  for (const auto& [name, t] : one.state()) saved.emplace_back(name, t.clone());
+  two.load_state(saved);
+  CHECK(two.lr(0) == .25);
+  CHECK(two.lr(1) == 1);
+  std::erase_if(saved, [](const auto& s) { return s.first == "lr"; });
+  two.set_lr(2);
+  two.load_state(saved);
+  CHECK(two.lr(1) == 8);
 }
 
 TEST_CASE("a step bumps the version of what it changes, and of nothing else") {

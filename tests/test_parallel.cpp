@@ -1,14 +1,18 @@
 // The thread pool: what core/parallel.h promises of chunks, whoever runs them.
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "minim/core/error.h"
 #include "minim/core/parallel.h"
 #include "minim/core/probe.h"
 
@@ -129,4 +133,92 @@ TEST_CASE("shares are dealt once each, the own part first") {
         CHECK(std::ranges::count(taken, 1) == n);
         CHECK(most == (half ? (n - own + 1) / 2 : 1));
       }
+}
+
+namespace {
+
+/// The exit status of `body` in a forked child; -1 where it is killed, by a fault or after 20 s.
+int in_child(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    _exit(body());
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+}  // namespace
+
+TEST_CASE("several threads may be the first to need the pool") {
+  threads();
+  for (int i = 0; i < 40; ++i) {  // each child begins without one
+    const int status = in_child([] {
+      std::atomic<int> ready{0}, wrong{0};
+      std::vector<std::thread> users;
+      for (int u = 0; u < 8; ++u)
+        users.emplace_back([&] {
+          ++ready;
+          while (ready < 8) std::this_thread::yield();
+          if (counts(16) != std::vector<int>(16, 1)) ++wrong;
+        });
+      for (auto& user : users) user.join();
+      return int(wrong);
+    });
+    REQUIRE(status == 0);
+  }
+}
+
+TEST_CASE("a forked child computes on as many threads as its parent") {
+  Threads three(3);
+  CHECK(counts(16) == std::vector<int>(16, 1));
+  std::atomic<bool> stop{false};
+  std::thread busy([&] {
+    while (!stop) counts(16);
+  });
+  for (int i = 0; i < 20; ++i) {
+    const int status = in_child([] {
+      if (threads() != 3 || counts(16) != std::vector<int>(16, 1)) return 1;
+      set_threads(2);
+      return counts(16) == std::vector<int>(16, 1) ? 0 : 2;
+    });
+    CHECK(status == 0);
+  }
+  stop = true;
+  busy.join();
+  CHECK(counts(16) == std::vector<int>(16, 1));
+}
+
+TEST_CASE("the number of threads may be set while others compute") {
+  Threads two(2);
+  const int status = in_child([] {  // so that a hang is a failure
+    std::atomic<bool> stop{false};
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> users;
+    for (int u = 0; u < 3; ++u)
+      users.emplace_back([&] {
+        while (!stop)
+          if (counts(16) != std::vector<int>(16, 1)) ++wrong;
+      });
+    for (int i = 0; i < 100; ++i) set_threads(1 + i % 4);
+    stop = true;
+    for (auto& user : users) user.join();
+    return int(wrong);
+  });
+  CHECK(status == 0);
+}
+
+TEST_CASE("the number of threads cannot be set within a parallel loop") {
+  Threads two(2);
+  std::atomic<int> refused{0};
+  parallel_for(4, 1, [&](int64_t, int64_t) {
+    try {
+      set_threads(3);
+    } catch (const Error&) {
+      ++refused;
+    }
+  });
+  CHECK(refused == 4);
+  CHECK(threads() == 2);
 }

@@ -263,7 +263,7 @@ TEST_CASE("after an error an operand that a gradient overwrote is not read again
   const Tensor w = noise({6, 6}, 1).set_requires_grad(), x = noise({4, 6}, 0).set_requires_grad();
   const Tensor loss = sum(linear(x * 2.0, w, {}));
   w.set_grad(w.detach().clone());
-  autograd_of(w).scale = 1024;
+  set_carried_scale(w.grad(), 1024);
   CHECK_THROWS_WITH_AS(loss.backward(), doctest::Contains("loss scale"), Error);
   w.set_grad({});
   CHECK_THROWS_WITH_AS(loss.backward(), doctest::Contains("a second time"), Error);

@@ -2,9 +2,12 @@
 
 #include <array>
 #include <cmath>
+#include <thread>
 #include <vector>
 
 #include "minim/core/loops.h"
+#include "minim/models/init.h"
+#include "minim/ops/call.h"
 
 using namespace minim;
 
@@ -95,4 +98,25 @@ TEST_CASE("normal numbers are finite at the ends of the range") {
     CHECK(std::isfinite(x));
     CHECK(std::isfinite(y));
   }
+}
+
+TEST_CASE("every new thread begins with one seed, and derived seeds give each its own numbers") {
+  const auto drawn = [](auto seed) {
+    std::vector<std::vector<double>> all(4);
+    for (size_t k = 0; k < all.size(); ++k)
+      std::thread([&] {
+        seed(k);
+        all[k] = models::init::normal(zeros({8}), 0, 1).to_vector();
+      }).join();
+    return all;
+  };
+  const auto same = drawn([](size_t) {}),
+             own = drawn([](size_t k) { manual_seed(derived_seed(1337, k)); });
+  CHECK(own == drawn([](size_t k) { manual_seed(derived_seed(1337, k)); }));
+  for (size_t k = 1; k < same.size(); ++k) {
+    CHECK(same[k] == same[0]);
+    for (size_t j = 0; j < k; ++j) CHECK(own[k] != own[j]);
+  }
+  CHECK(derived_seed(1, 0) != derived_seed(2, 0));
+  CHECK(derived_seed(1, 0) != 1);
 }

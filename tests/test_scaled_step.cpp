@@ -15,7 +15,7 @@ TEST_CASE("a scaled loss has the scaled value, and its gradients carry the scale
   CHECK(scaled.rank() == 0);
   scaled.backward();
   CHECK(w.grad().item() == 2048);
-  CHECK(autograd_of(w).scale == 1024);
+  CHECK(carried_scale(w.grad()) == 1024);
   CHECK(loss.item() == 6);
 }
 
@@ -24,7 +24,7 @@ TEST_CASE("the mark survives what is done to a scaled loss") {
   GradScaler scaler({.init_scale = 1024});
   (scaler.scale(product(w, 2)) / 4.0 + scaler.scale(product(w, 1))).backward();
   CHECK(w.grad().item() == 1.5 * 1024);
-  CHECK(autograd_of(w).scale == 1024);
+  CHECK(carried_scale(w.grad()) == 1024);
 }
 
 TEST_CASE("S11: an f16 loss is scaled in fp32, and so is its seed") {
@@ -88,7 +88,7 @@ TEST_CASE("a gradient that overflows only when it is unscaled skips the step") {
   optim::SGD opt({w});
   GradScaler scaler({.init_scale = 0x1p-20, .min_scale = 0x1p-30});
   scaler.scale(product(w, 1)).backward();
-  w.grad().fill_(3e38);
+  w.grad().mul_(0x1p100).mul_(0x1p47);
   CHECK(!scaler.step(opt).stepped);
 }
 

@@ -173,7 +173,7 @@ TEST_CASE("unscale divides gradients of every layout in fp32 and finds an inf or
             if (layout == sliced) grad = grad.slice(1, 0, 5);
             params.push_back(zeros(shape, d).set_requires_grad().set_name(k ? "w" : "first"));
             params.back().set_grad(grad);
-            autograd_of(params.back()).scale = 4;
+            set_carried_scale(params.back().grad(), 4);
           }
           optim::SGD opt(params, {.masters = d != DType::f32});
           GradScaler scaler({.init_scale = 4});

@@ -46,5 +46,44 @@ TEST_CASE("warmup-stable-decay holds the rate and falls linearly over its share 
   CHECK(s.at(55) == doctest::Approx(.55));
   s.decay_share = 0;
   CHECK(s.at(99) == 1);
-  CHECK(s.at(100) == doctest::Approx(1));
+  CHECK(s.at(100) == .1);
+}
+
+TEST_CASE("a warmup longer than the run ends with it: the rate is min_lr from the last step on") {
+  for (const char* decay : {"linear", "cosine", "wsd"})
+    for (int64_t warmup : {100, 101, 1000}) {
+      CAPTURE(decay);
+      CAPTURE(warmup);
+      const optim::Schedule s{.lr = 1,
+                              .min_lr = .1,
+                              .warmup = warmup,
+                              .steps = 100,
+                              .decay = optim::decay_named(decay)};
+      CHECK(s.at(99) == doctest::Approx(100. / double(warmup + 1)));
+      for (int64_t after : {100, 101, 500, 5000}) CHECK(s.at(after) == .1);
+    }
+  const optim::Schedule constant{.lr = 1, .warmup = 9, .steps = 5};  // has no end
+  CHECK(constant.at(5) == .6);
+  CHECK(constant.at(9) == 1);
+}
+
+TEST_CASE("a schedule keeps the proportions of the groups' rates") {
+  Tensor a = parameter({1}), b = parameter({1}), c = parameter({1});
+  const double base = 1e-3;
+  optim::AdamW opt(std::vector<optim::ParamGroup>{{{a}}, {{b}, base / 10}, {{c}, 0.0}},
+                   {.lr = base});
+  const optim::Schedule s{
+      .lr = base, .min_lr = 0, .warmup = 3, .steps = 20, .decay = optim::Decay::cosine};
+  for (int64_t t = 0; t <= 20; ++t) {
+    opt.set_lr(s.at(t));
+    CHECK(opt.lr(0) == s.at(t));
+    CHECK(opt.lr(1) == base / 10 * (s.at(t) / base));  // PyTorch: initial_lr times the factor
+    CHECK(opt.lr(2) == 0);
+  }
+  opt.set_lr(base);
+  CHECK(opt.lr(1) == base / 10);
+  optim::SGD from_zero(std::vector<optim::ParamGroup>{{{a}}, {{b}, .5}}, {.lr = 0});
+  CHECK(from_zero.lr(1) == .5);
+  CHECK_NOTHROW(from_zero.set_lr(0));
+  says(error_of([&] { from_zero.set_lr(1); }), "a group's rate of 0.5 has no proportion");
 }

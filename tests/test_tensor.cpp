@@ -19,6 +19,12 @@ Tensor counting(const Shape& shape, DType d = DType::f32) {
   return arange(shape.numel()).to(d).reshape(shape);
 }
 
+TEST_CASE("parts of a tensor without elements lie anywhere") {
+  const Tensor x = zeros({3, 0, 5});
+  CHECK(x.select(0, 2).shape() == Shape{0, 5});
+  CHECK(x.slice(0, 1, 3).shape() == Shape{2, 0, 5});
+}
+
 }  // namespace
 
 TEST_CASE("views share the storage and its version") {

@@ -88,7 +88,7 @@ TEST_CASE("validation uses the averaged weights and the file of them is a model 
   CHECK(models::evaluate(*used.model, averaged.data().val, 16, 8, averaged.precision()).loss ==
         loss);
   CHECK_THROWS_WITH_AS(Trainer(c).resume(temp.path),
-                       doctest::Contains("ema: true in the checkpoint, false now"), Error);
+                       doctest::Contains("ema: 0.99 in the checkpoint, 0 now"), Error);
 }
 
 TEST_CASE("a run with grad-stats logs every parameter's gradient") {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <thread>
 
+#include "minim/core/cores.h"
 #include "minim/core/cpu/isa.h"
 #include "minim/core/parallel.h"
 #include "minim/tools/bench.h"
@@ -102,7 +103,7 @@ std::vector<Set> ceiling_sets(int threads) {
     add("ceilings/copy of 256 MB", n, [] { return copy(Index(128) << 20); });
     add("ceilings/copy of 24 MB", n, [] { return copy(Index(12) << 20); });
   }
-  if (threads > 1 && std::thread::hardware_concurrency() > 1)
+  if (threads > 1 && cores().usable() > 1)
     sets.push_back({{"ceilings/word to another thread and back/t2", 2, round_trip}});
   return sets;
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -80,14 +79,10 @@ ordered_json facts_of(const models::LoadedFile& file) {
   ordered_json facts = {{"file", file.path},
                         {"kind", file.format},
                         {"dtype", file.dtype},
-                        {"bytes", std::filesystem::file_size(file.path)},
+                        {"bytes", file.bytes},
                         {"tokens", file.tokens.size()}};
-  if (file.format != "text") return facts;
-  size_t lines = 0, longest = 0;
-  std::ifstream text(file.path, std::ios::binary);
-  for (std::string line; std::getline(text, line); ++lines)
-    longest = std::max(longest, line.size());
-  facts.update({{"lines", lines}, {"longest_line", longest}});
+  if (file.format == "text")
+    facts.update({{"lines", file.lines}, {"longest_line", file.longest_line}});
   return facts;
 }
 

@@ -10,7 +10,6 @@
 #include "minim/core/parallel.h"
 #include "minim/models/dataset.h"
 #include "minim/models/language_model.h"
-#include "minim/models/model_file.h"
 #include "minim/models/toy_language.h"
 #include "minim/ops/functional.h"
 #include "minim/tools/commands.h"
@@ -27,7 +26,7 @@ struct Options {
   double val_fraction = TrainConfig{}.input.val_fraction;
   std::int64_t block = 0, batch = 16, threads = 0;
   std::int64_t seed = TrainConfig{}.train.seed, toy_tokens = TrainConfig{}.input.toy_tokens;
-  bool json = false;
+  bool json = false, strict = false;
 };
 
 std::vector<Setting> settings_of(Options& o) {
@@ -81,6 +80,7 @@ std::vector<Setting> settings_of(Options& o) {
        .value = &o.toy_tokens,
        .help = "length of the toy text",
        .range = kFromOne},
+      strict_setting(o.strict),
       threads_setting(o.threads),
       json_setting(o.json),
   };
@@ -122,7 +122,8 @@ Index checked_block(const Options& o, const models::Decoder& model) {
   return o.block == 0 ? most : o.block;
 }
 
-void print(const Options& o, const Text& text, const models::Evaluation& e) {
+void print(const Options& o, const models::LoadedModel& model, const Text& text,
+           const models::Evaluation& e) {
   nlohmann::ordered_json j = {{"loss", e.loss},
                               {"tokens", e.tokens},
                               {"perplexity", std::exp(e.loss)},
@@ -131,8 +132,10 @@ void print(const Options& o, const Text& text, const models::Evaluation& e) {
   j.update({{"precision", o.precision},
             {"split", o.split},
             {"data", fmt::format("{}", fmt::join(o.data, ", "))}});
+  if (!model.damage.empty())
+    j.update({{"damage", model.damage}, {"taken_instead", model.file.string()}});
   if (o.json) {
-    std::cout << j.dump(2) << '\n';
+    std::cout << j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
     return;
   }
   std::cout << fmt::format("loss {} nats per token over {} tokens of {} ({}, {})\nperplexity {}\n",
@@ -175,7 +178,7 @@ int cmd_eval(Args args) {
   check_required(options, assign_all(settings, std::span(&*flags, 1)));
   set_threads(int(options.threads));
 
-  const models::LoadedModel loaded = models::load_model(options.model);
+  const models::LoadedModel loaded = load_model_to_use(options.model, options.strict);
   loaded.model->to(DType::f32);  // exact; --precision says what it computes in
   const Index block = checked_block(options, *loaded.model);
   const Text text = load_text(options, loaded.tokenizer, block);
@@ -186,7 +189,7 @@ int cmd_eval(Args args) {
                      double(block));
   const models::Evaluation result =
       models::evaluate(*loaded.model, text.tokens, block, options.batch, precision);
-  print(options, text, result);
+  print(options, loaded, text, result);
   if (std::isfinite(result.loss)) return 0;
   std::cout << std::flush;
   std::cerr << "minim: error: the loss is " << number(result.loss, "g") << ": "

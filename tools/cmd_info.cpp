@@ -8,8 +8,8 @@
 #include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "minim/core/cores.h"
 #include "minim/core/cpu/isa.h"
 #include "minim/core/denormals.h"
 #include "minim/core/device.h"
@@ -103,6 +103,13 @@ std::string denormals_text() {
                "-ffast-math)";
 }
 
+std::string cores_text(const Cores& c) {
+  std::string text = fmt::format("{} usable of {}", c.usable(), c.machine);
+  if (c.allowed < c.machine) text += fmt::format("; the affinity mask allows {}", c.allowed);
+  if (c.quota) text += fmt::format("; the control group's quota is {:g}", *c.quota);
+  return text;
+}
+
 struct Path {
   DType dtype;
   std::string path, why;
@@ -164,7 +171,10 @@ void print_json() {
     j["features"][std::string(f.name)] = {{"present", f.present}, {"use", f.use}};
   j["isa"] = {{"name", isa().name}, {"why", why_this_isa()}};
   j["denormals"] = {{"kept", denormals_kept()}, {"why", denormals_text()}};
-  j["cores"] = std::thread::hardware_concurrency();
+  const Cores c = cores();
+  j["cores"] = c.machine;
+  j["usable_cores"] = {{"count", c.usable()}, {"affinity", c.allowed}};
+  if (c.quota) j["usable_cores"]["quota"] = *c.quota;
   j["threads"] = threads();
   for (DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda})
     j["devices"][name_of(kind)] = {{"available", available(kind)}, {"state", state_of(kind)}};
@@ -182,8 +192,8 @@ void print_text() {
   line("minim", kVersion);
   line("cpu", cpu_name());
   line("isa", fmt::format("{}: {}; {}", isa().name, vectors_of(isa().name), why_this_isa()));
-  line("threads", fmt::format("{} of {} cores; their number never changes a result", threads(),
-                              std::thread::hardware_concurrency()));
+  line("threads", fmt::format("{}; their number never changes a result", threads()));
+  line("cores", cores_text(cores()));
   line("denormals", denormals_text());
   for (DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda})
     line(fmt::format("device {}", name_of(kind)), state_of(kind));

@@ -175,8 +175,9 @@ void print_markdown() {
   for (const Meaning& m : kCasts) std::cout << fmt::format("- `{}`: {}\n", name_of(m.cast), m.text);
   std::cout << "\nKernels of floating operands compute in fp32 (f64 for f64) whatever the cast. An "
                "fp32 result is within "
-               "c * 2^-24 * (\\|y\\| + sum \\|x\\|) of the exact one; 16-bit results are that, "
-               "rounded once.\n\n"
+               "c * 2^-24 * (\\|y\\| + sum \\|x\\|) of the exact one, where y is a sum of "
+               "products, of x, "
+               "however many they are; 16-bit results are that, rounded once.\n\n"
                "| op | operands | torch | lean | result | backward reads | c | why this cast |\n"
                "|---|---|---|---|---|---|---|---|\n";
   for (const OpRow* row : all_ops()) {

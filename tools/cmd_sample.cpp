@@ -4,7 +4,6 @@
 
 #include "minim/core/parallel.h"
 #include "minim/models/language_model.h"
-#include "minim/models/model_file.h"
 #include "minim/tools/commands.h"
 #include "minim/tools/text_stream.h"
 
@@ -15,6 +14,7 @@ struct Options {
   std::string model, prompt;
   models::Sampling sampling;
   std::int64_t seed = std::int64_t(models::Sampling{}.seed), threads = 0;
+  bool strict = false;
 };
 
 std::vector<Setting> settings_of(Options& o) {
@@ -25,7 +25,8 @@ std::vector<Setting> settings_of(Options& o) {
        .section = "",
        .value = &o.prompt,
        .help = "text to continue; without it, a new line or the first token of the vocabulary",
-       .also = {"start", "text"}},
+       .also = {"start", "text"},
+       .any_bytes = true},
       {.name = "count",
        .section = "",
        .value = &o.sampling.count,
@@ -52,6 +53,7 @@ std::vector<Setting> settings_of(Options& o) {
        .value = &o.sampling.cache,
        .help = "keep keys and values of earlier tokens; the text is the same without, only slower",
        .negative = "no-cache"},
+      strict_setting(o.strict),
       threads_setting(o.threads),
   };
 }
@@ -89,7 +91,7 @@ int cmd_sample(Args args) {
   set_threads(int(options.threads));
   options.sampling.seed = uint64_t(options.seed);
 
-  const models::LoadedModel loaded = models::load_model(options.model);
+  const models::LoadedModel loaded = load_model_to_use(options.model, options.strict);
   const models::Tokenizer& tokenizer = loaded.tokenizer;
   const bool prompted = !options.prompt.empty();
   const std::vector<int32_t> prompt =

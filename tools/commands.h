@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "minim/models/model_file.h"
 #include "minim/tools/settings.h"
 
 namespace minim {
@@ -16,6 +17,11 @@ Setting model_setting(std::string& value);
 Setting policy_setting(std::string& value);
 Setting threads_setting(std::int64_t& value);
 Setting json_setting(bool& value);
+Setting strict_setting(bool& value);
+
+/// The model of --model. Where a run's newest checkpoint is damaged and the one before is taken,
+/// a warning on stderr says so. @throws Error as models::load_model, and then if `strict`.
+models::LoadedModel load_model_to_use(const std::string& path, bool strict);
 
 int cmd_train(Args args);
 int cmd_sample(Args args);

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "minim/core/error.h"
 #include "minim/models/read_file.h"
+#include "minim/models/utf8.h"
 
 namespace minim {
 namespace {
@@ -31,6 +34,7 @@ void check_ignored(const TrainPlan& plan) {
       {"nesterov", !c.train.optimizer.starts_with("adam"), "--optimizer sgd or muon"},
       {"decay-share", c.train.schedule == "wsd", "--schedule wsd"},
       {"kv-heads", c.model.model == "llama", "--model llama"},
+      {"bias", c.model.model == "gpt", "--model gpt"},
       {"min-lr", c.train.schedule != "constant", "a --schedule that falls"},
   };
   for (const Row& row : rows)
@@ -46,6 +50,16 @@ void check_whole(const Layer& found, const std::string& file) {
       fail("'", file, "' lacks ", name,
            ": it was cut or edited; put it back, or name a whole file "
            "with --config");
+}
+
+TrainConfig with_whole_paths(TrainConfig c) {
+  const auto whole = [](std::string& path) { path = std::filesystem::absolute(path).string(); };
+  if (!c.input.is_toy())
+    for (std::string& file : c.input.data) whole(file);
+  if (c.input.val_data != "none") whole(c.input.val_data);
+  if (c.input.tokenizer.ends_with(".model")) whole(c.input.tokenizer);
+  if (c.run.profile_trace != "none") whole(c.run.profile_trace);
+  return c;
 }
 
 }  // namespace
@@ -69,6 +83,9 @@ void check_contradictions(const TrainPlan& plan) {
   if (model.embd % model.heads != 0)
     fail(show("embd"), " is not divisible by ", show("heads"),
          ": each head needs the same whole share of the width");
+  if (model.model == "gpt" && model.kv_heads != 0)
+    fail(show("kv-heads"), " contradicts ", show("model"),
+         ": a gpt has as many heads of keys and values as heads; leave --kv-heads at 0");
   if (config.input.val_data != "none") {
     if (config.input.val_fraction != TrainConfig{}.input.val_fraction)
       fail(show("val-fraction"), " contradicts ", show("val-data"), ": choose one of the two");
@@ -107,12 +124,40 @@ std::optional<TrainPlan> plan_training(Args args) {
   plan.sources = assign_all(settings, layers);
   check_contradictions(plan);
   check_ignored(plan);
+  if (!models::is_utf8(to_toml(plan)))  // the settings are: what is before a relative path is not
+    fail(
+        "the current directory's name is not UTF-8, as config.toml is, where it would be recorded ",
+        "with --data: rename it, or give whole paths");
   return plan;
 }
 
 std::string to_toml(const TrainPlan& plan) {
-  TrainConfig config = plan.config;
+  TrainConfig config = with_whole_paths(plan.config);
   return write_toml(settings_of(config), plan.sources);
+}
+
+TrainConfig config_from_toml(std::string_view toml, const std::string& file) {
+  TrainConfig config;
+  const std::vector<Setting> settings = settings_of(config);
+  assign_all(settings, std::vector<Layer>{read_toml(settings, toml, file)});
+  return config;
+}
+
+Changes changes_of(TrainConfig before, TrainConfig now) {
+  before = with_whole_paths(std::move(before));
+  now = with_whole_paths(std::move(now));
+  const std::vector<Setting> was = settings_of(before), is = settings_of(now);
+  Changes changes;
+  for (size_t i = 0; i < is.size(); ++i) {
+    const std::string then = text(was[i]), here = text(is[i]);
+    if (then == here || is[i].on_resume == OnResume::call) continue;
+    if (is[i].on_resume == OnResume::kept)
+      changes.refused.push_back(
+          fmt::format("{}: {} in the checkpoint, {} now", is[i].name, then, here));
+    else
+      changes.taken.push_back(fmt::format("{} {} -> {}", is[i].name, then, here));
+  }
+  return changes;
 }
 
 }  // namespace minim

@@ -80,7 +80,19 @@ void check_contradictions(const TrainPlan& plan);
 /// What --loss-scale comes to: "auto" is "dynamic" where fp16 needs it and "none" elsewhere.
 std::string resolved_loss_scale(const TrainConfig& config);
 
-/// The plan as config.toml; reads back to the same configuration (but for `config` and `resume`).
+/// The plan as config.toml, with whole paths of what is read, so that it means the same from every
+/// directory; reads back to the same configuration (but for `config` and `resume`).
 std::string to_toml(const TrainPlan& plan);
+
+/// What to_toml() wrote. @param file its name, for messages. Throws Error.
+TrainConfig config_from_toml(std::string_view toml, const std::string& file);
+
+/// The settings that a resumed run has otherwise than the one before it.
+struct Changes {
+  std::vector<std::string> refused;  // "heads: 2 in the checkpoint, 4 now"
+  std::vector<std::string> taken;    // "steps 10 -> 20"
+};
+/// `on_resume` in the table of settings says which are which.
+Changes changes_of(TrainConfig before, TrainConfig now);
 
 }  // namespace minim

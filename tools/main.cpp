@@ -1,6 +1,9 @@
 // tools/main.cpp -- the command `minim`: finds the subcommand, and turns an Error into one message
 // and exit status 2.
 #include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +18,7 @@
 #include "minim/models/reason.h"
 #include "minim/tools/commands.h"
 #include "minim/tools/nearest.h"
+#include "minim/tools/signals.h"
 
 namespace minim {
 namespace {
@@ -98,14 +102,21 @@ void open_standard_files() {
     if (::fcntl(file, F_GETFD) == -1 && ::open("/dev/null", O_RDWR) == -1) return;
 }
 
+const char* why_no_output() {
+  pollfd out{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  const bool closed = ::poll(&out, 1, 0) == 1 && out.revents & POLLERR;
+  return closed ? "error: standard output could not be written: who read it has closed the pipe"
+                : "error: standard output could not be written: is its disk full?";
+}
+
 }  // namespace
 }  // namespace minim
 
 int main(int argc, char** argv) try {
   minim::open_standard_files();
+  minim::ignore_file_size_signal();
   int status = minim::dispatch({argv + 1, argv + argc});
-  if (!std::cout.flush() && status == 0)
-    status = minim::report("error: standard output could not be written: is its disk full?", 1);
+  if (!std::cout.flush() && status == 0) status = minim::report(minim::why_no_output(), 1);
   return status;
 } catch (const minim::Error& error) {
   return minim::report(std::string("error: ") + error.what(), 2);

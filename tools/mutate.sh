@@ -22,6 +22,13 @@ a masked class is smoothed @ ops/cross_entropy.cpp @ (is_masked(x[j]) ? A(0) : u
 log_softmax forgets its sum @ ops/log_softmax.h @ math::exp((row[j] - top) - rest) @ math::exp(row[j] - top) @ rows/log_softmax @ *log_softmax*
 f16 ties away from zero @ core/half.h @ x + 0xc8000fffu + ((x >> 13) & 1u) @ x + 0xc8001000u @ tests/test_dtype @ *f16*
 bf16 ties away from zero @ core/half.h @ x + 0x7fffu + ((x >> 16) & 1u) @ x + 0x8000u @ tests/test_dtype @ *bf16*
+a number that does not fit is taken @ core/number.cpp @ held = fits(v, dtype) @ held = true @ core/number @ *number*,*tensors turns*
+a number that becomes 0 is not told of @ core/number.cpp @ if (vanishes) @ if (false && vanishes) @ core/number @ *number*,C3*
+an i64 is rounded twice on its way to f16 @ core/dtype.h @ | (low != 0 ? 0x800 : 0) @ | 0 @ core/tensor core/convert @ *i64*
+as_strided adds the offset unchecked @ core/tensor.cpp @ __builtin_add_overflow(r.end, offset, &r.end) @ (r.end += offset, false) @ core/tensor @ *strided view*
+as_strided steps unchecked @ core/tensor.cpp @ overflows = __builtin_mul_overflow(shape[i], strides[i], &whole) @ whole = shape[i] * strides[i] @ core/tensor @ *strided view*
+clamp has a slope at its bound @ ops/clamp.h @ (x > lo || lo == -inf) @ (x >= lo || lo == -inf) @ rows/clamp @ *corners*
+item<T> takes what does not fit @ core/tensor.h @ if (!v.fits<T>()) @ if (false) @ tests/test_numbers @ *item*
 f64 to f16 rounds twice @ core/half.h @ explicit f16(double d) : u(from_float(round_to_odd(d))) @ explicit f16(double d) : u(from_float(float(d))) @ tests/test_dtype @ *round*
 unscaling multiplies by the scale @ amp/grad_scaler.cpp @ inverse_of(state_.scale) @ state_.scale @ amp/grad_scaler @ *scale*
 growth one step late @ amp/grad_scaler.h @ ++s.growth_tracker >= c.growth_interval @ ++s.growth_tracker > c.growth_interval @ amp/grad_scaler tests/test_grad_scaler @ *scale*
@@ -37,6 +44,9 @@ weight decay grows weights @ optim/step.cpp @ 1 - lr * decay @ 1 + lr * decay @ 
 Adam's eps is corrected too @ optim/update.h @ math::sqrt(top) / c.root2 + c.eps @ (math::sqrt(top) + c.eps) / c.root2 @ optim/step @ *Adam*
 SGD's nesterov is plain momentum @ optim/update.h @ c.nesterov ? g + c.momentum * m : m @ m @ optim/step @ *SGD*,*nesterov*
 stochastic rounding has 15 bits @ optim/step.cpp @ 16 * (e % 2) & 0xffffu @ 16 * (e % 2) & 0x7fffu @ optim/step @ *round*
+a master takes all when one value is written @ optim/step.cpp @ if (written[j] != rounded[j]) master[j] = values[j] @ master[j] = values[j] @ optim/step @ *master*
+a master keeps what was written over @ optim/step.cpp @ if (written[j] != rounded[j]) master[j] = values[j] @ if (written[j] == rounded[j]) master[j] = values[j] @ optim/step @ *master*
+set_lr flattens the groups' rates @ optim/optimizer.cpp @ *own * (rate() / options_.lr) @ rate() @ optim/optimizer @ *rates
 clipping forgets its 1e-6 @ optim/clip.cpp @ max_norm / (norm + 1e-6) @ max_norm / norm @ optim/clip @ *clip*
 clipping scales up @ optim/clip.cpp @ std::min(1.0, max_norm / (norm + 1e-6)) @ max_norm / (norm + 1e-6) @ optim/clip @ *clip*
 attention's mask is turned round @ ops/attention.h @ x[j] = mask[j * mask_step_] ? @ x[j] = !mask[j * mask_step_] ? @ ops/scaled_dot_product_attention ops/attention_fused @ *attention*
@@ -55,6 +65,12 @@ var is of the population @ ops/var.h @ double(n) - attrs.correction @ double(n) 
 warmup starts at 0 @ optim/schedule.h @ lr * double(applied + 1) / double(warmup + 1) @ lr * double(applied) / double(warmup) @ tests/test_schedule @ *
 average without warmup @ optim/ema.cpp @ std::min(decay_, (1 + n) / (10 + n)) @ decay_ @ optim/ema @ *average*,*Ema*,*EMA*
 an empty batch of rows is no matrix @ ops/matrix.h @ if (!empty && x.strides[d] @ if (x.strides[d] @ ops/matmul @ a product without rows*
+runs of blocks of k go on in one chain @ core/cpu/product.h @ to.add = k % kDeep > 0; @ to.add = k > 0; @ core/cpu/gemm @ gemm: a product has*
+runs of runs are one run @ core/cpu/product.h @ const bool first = run % kProductFan == 0; @ const bool first = run == 0; @ core/cpu/gemm @ gemm: a product has*
+runs of keys go on in one @ ops/attention_fused.cpp @ from % kKeyRun > 0}); @ from > 0}); @ ops/attention_fused @ gemm: errors of attention*
+a run of queries keeps the last one's sums @ ops/attention_fused.cpp @ b.first % kQueryRun == 0 ? 0 : @ b.first == 0 ? 0 : @ ops/attention_fused @ gemm: errors of attention*
+an earlier run of keys keeps an old maximum @ ops/attention_fused.cpp @ if (!first) shrink_rows(all); @ if (false) shrink_rows(all); @ ops/attention_fused @ gemm: errors of attention*
+images go on in one sum @ ops/conv2d.cpp @ (u - first) % kProductFan > 0); @ u > first); @ ops/conv2d @ gemm: errors of a conv*
 the bias is added to each slab @ core/cpu/product.h @ else if (last && g_.bias) @ else if (g_.bias) @ core/cpu/gemm @ *product*
 tasks by columns take the rows of others @ core/cpu/product.h @ by_columns ? t % down : t / across; @ t / across; @ core/cpu/gemm @ *product*
 a small product forgets alpha @ core/cpu/gemm.cpp @ g.alpha == 1 && !g.accumulate @ !g.accumulate @ core/cpu/gemm @ *product*
@@ -86,6 +102,13 @@ silu beyond its end is not bounded @ ops/silu.h @ math::select(a > end, end, a) 
 silu's slope forgets its tail @ ops/silu.h @ math::select(x < A(0), tail, A(1) - tail) @ math::select(x < A(0), tail, A(1)) @ rows/silu @ op silu: what fits*
 a mean is inf where its sum is @ ops/pair_loss_struct.h @ std::is_same_v<A, float> && !is_finite(total) @ false @ rows/mse @ *sums and means*
 gradients of parts do not add up @ autograd/tape.cpp @ accumulate(leaf.grad, addend) @ leaf.grad = addend @ autograd/tape @ every split*
+a write in place loses its operand's gradient @ ops/methods.cpp @ if (y.requires_grad()) @ if (false) @ ops/methods @ *in place*
+two threads add to a leaf at once @ autograd/record.cpp @ while (busy_.test_and_set(std::memory_order_acquire)) std::this_thread::yield(); @ busy_.test_and_set(); @ autograd/record @ one thread at a time*
+two backwards go through one graph @ autograd/tape.cpp @ if (by = 0; n.walker.compare_exchange_strong(by, visit_, std::memory_order_acquire)) @ if (n.walker.exchange(visit_) != visit_) @ autograd/tape @ a hook may not go*
+a recomputed function's hook runs twice @ autograd/record.cpp @ if (!replay || @ if (true || @ autograd/record @ *checkpointed*
+scaled and other gradients are added @ autograd/loss_scale.cpp @ if (carried != scale) fail_meeting @ if (false) fail_meeting @ autograd/loss_scale @ a sum of a scaled*
+a scaled gradient times a number is taken for unscaled @ autograd/loss_scale.cpp @ return scale(0) * scale(1); @ return 1; @ autograd/loss_scale @ what is computed*
+recompute moves running statistics again @ ops/composite.cpp @ || Recorder::replaying() @  @ ops/composite @ *running statistics*
 TABLE
 )
 

@@ -227,7 +227,7 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   const fs::path& dir = held.path();
   Trainer trainer(c);
   const bool resumed = !c.resume.empty();
-  const std::string damage = resumed ? trainer.resume(c.resume) : "";
+  const std::string told = resumed ? trainer.resume(c.resume) : "";
   const int64_t first = trainer.step_count();
   Summary s{.steps = first,
             .params = trainer.model().numel(),
@@ -246,7 +246,10 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   }
   const bool traced = c.run.profile_trace != "none";
   if (traced) check_trace(c.run.profile_trace, dir);
-  if (!in_place) held.begin(c.input.data, out);
+  if (in_place)
+    held.keep();
+  else
+    held.begin(c.input.data, out);
   models::AtomicDirectory(dir / "checkpoint");  // what forbids a save is told before the training
   models::write_file_atomically(dir / "config.toml", to_toml(plan));
   models::truncate_to_step(dir / "log.jsonl", first);
@@ -261,7 +264,7 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   out << fmt::format("{} parameters, {}, {} training and {} validation tokens of {}\n", s.params,
                      amp::describe(trainer.precision()), trainer.data().train.size(),
                      trainer.data().val.size(), trainer.data().source);
-  if (!damage.empty()) out << damage << '\n';
+  if (!told.empty()) out << told << '\n';
   if (resumed) out << fmt::format("resumed at step {}\n", first);
   out.flush();
 

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "minim/core/error.h"
+#include "minim/models/utf8.h"
 #include "minim/tools/nearest.h"
 
 namespace minim {
@@ -87,9 +88,23 @@ bool store(const Setting&, std::string_view text, std::vector<std::string>& valu
   return !text.empty();
 }
 
+/// Bytes that are not ASCII as \xfe.
+std::string in_hex(std::string_view text) {
+  std::string shown;
+  for (const char c : text)
+    shown +=
+        static_cast<signed char>(c) < 0 ? fmt::format("\\x{:02x}", uint8_t(c)) : std::string(1, c);
+  return shown;
+}
+
 void assign(const Setting& setting, const Assignment& given) {
   if (given.text.find('\0') != std::string::npos)
     fail(setting.name, " (", given.source, ") holds a NUL byte, which nothing here can have");
+  if (!setting.any_bytes && !models::is_utf8(given.text))
+    fail(setting.name, " (", given.source, ") is '", in_hex(given.text),
+         "', which is not UTF-8, as TOML and JSON are, where it would be recorded: rename the "
+         "file, ",
+         "or give a link to it that has another name");
   const auto stored = [&](auto* value) { return store(setting, given.text, *value); };
   if (std::visit(stored, setting.value)) return;
   const std::string_view meant = nearest(given.text, setting.choices);

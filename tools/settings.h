@@ -23,6 +23,15 @@ struct Range {
   bool high_open = false;  // high itself is not allowed
 };
 
+/// What another value means to a run that is resumed.
+enum class OnResume : std::uint8_t {
+  call,     // of one call; nothing of it is remembered
+  kept,     // refused
+  content,  // taken if it comes to the same: files that lie elsewhere
+  applied,  // holds from the next step on
+  free,     // taken; no number of the run depends on it
+};
+
 /// One setting, bound to the variable that it sets; that variable's value at the start is the
 /// default.
 struct Setting {
@@ -39,6 +48,8 @@ struct Setting {
   std::string_view negative = {};  // bool: the flag that turns it off
   std::vector<std::string_view> also =
       {};  // names that people know it by, understood only to suggest the right one
+  OnResume on_resume = OnResume::call;
+  bool any_bytes = false;  // text: need not be UTF-8, as no TOML or JSON gets it
 };
 
 /// The setting's present value: numbers in the fewest digits that read back to the same bits.
@@ -78,7 +89,8 @@ std::optional<Layer> read_flags(std::span<const Setting> settings, Args args,
 /// for broken syntax.
 Layer read_toml(std::span<const Setting> settings, std::string_view toml, const std::string& file);
 
-/// The settings as TOML that reads back to the same values, each with its source as a comment.
+/// The settings as TOML that reads back to the same values, each with its source as a comment where
+/// there are sources.
 std::string write_toml(std::span<const Setting> settings, const Sources& sources);
 
 }  // namespace minim

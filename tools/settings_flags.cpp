@@ -24,13 +24,20 @@ std::string value_name(const Setting& setting) {
   return setting.choices.empty() ? "TEXT" : "NAME";
 }
 
+/// What --resume does to it, where that is not simply to take it.
+const char* on_resume(OnResume kind) {
+  return kind == OnResume::kept      ? "; --resume keeps it"
+         : kind == OnResume::content ? "; --resume: what comes to the same"
+                                     : "";
+}
+
 std::string description(const Setting& setting) {
   std::string words(setting.help);
   if (!setting.choices.empty())
     words += fmt::format("\n{}{}{}", fmt::join(setting.choices, " | "), setting.range ? " | N" : "",
                          setting.suffix.empty() ? "" : fmt::format(" | FILE{}", setting.suffix));
-  const std::string value = text(setting);
-  return value.empty() ? words : fmt::format("{} (default {})", words, value);
+  const std::string value = text(setting), resumed = on_resume(setting.on_resume);
+  return value.empty() ? words : fmt::format("{} (default {}{})", words, value, resumed);
 }
 
 CLI::Option* add(CLI::App& app, const Setting& setting) {

@@ -37,16 +37,31 @@ bool is_list(std::span<const Setting> settings, const std::string& name) {
   });
 }
 
+bool is_setting(std::span<const Setting> settings, const std::string& name) {
+  return std::ranges::any_of(settings, [&](const Setting& s) {
+    return !s.section.empty() && name == fmt::format("{}.{}", s.section, s.name);
+  });
+}
+
+bool is_section(std::span<const Setting> settings, const std::string& name) {
+  return std::ranges::any_of(settings, [&](const Setting& s) { return name == s.section; });
+}
+
 void collect(std::span<const Setting> settings, const toml::table& table, const std::string& prefix,
              const std::string& file, Layer& found) {
   for (const auto& [key, node] : table) {
     const std::string name = prefix + std::string(key.str());
     const std::string source = fmt::format("{}:{}", file, node.source().begin.line);
     if (const toml::table* section = node.as_table()) {
+      if (is_setting(settings, name)) fail(name, " (", source, "): expected a value, not a table");
+      if (section->empty() && !is_section(settings, name))
+        fail("unknown section '", name, "' (", source, "); --help lists all there are");
       if (std::ranges::count(name, '.') > 1)  // "section.key" is the deepest there is
         fail("'", name, "' (", source, ") is a table: a setting is KEY or SECTION.KEY");
       collect(settings, *section, name + ".", file, found);
     } else if (node.is_array() && is_list(settings, name)) {
+      if (node.as_array()->empty())
+        fail(name, " (", source, ") is an empty list: give one text or more, or leave it out");
       for (const toml::node& each : *node.as_array())
         found.push_back({name, value_text(each, name, source), source});
     } else {
@@ -104,14 +119,20 @@ size_t end_of_string(std::string_view toml, size_t at) {
   return at;
 }
 
+constexpr size_t kMostDots = 200;
+
 /// TOML is ASCII but for strings and comments. toml++ 3.3 asks of other characters whether they are
 /// white space, and the answer is undefined behaviour for U+00A1 to U+0499, U+2D4F and others.
 void refuse_foreign_characters(std::string_view toml, const std::string& file) {
-  size_t at = toml.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+  size_t at = toml.starts_with("\xEF\xBB\xBF") ? 3 : 0, dots = 0;
   char before = '\n';  // the last character that is not blank: a string begins behind some only
   while (at < toml.size()) {
     const bool begins = std::string_view("\n=,[.{").find(before) != std::string_view::npos;
     if (toml[at] != ' ' && toml[at] != '\t' && toml[at] != '\r') before = toml[at];
+    dots = toml[at] == '\n' ? 0 : dots + (toml[at] == '.');
+    if (dots > kMostDots)  // each makes a table in the one before, and toml++ recurses
+      fail(file, ":", 1 + std::count(toml.begin(), toml.begin() + ptrdiff_t(at), '\n'),
+           ": more than ", kMostDots, " dots in a line: a setting is KEY or SECTION.KEY");
     if (toml[at] == '#') {
       at = std::min(toml.find('\n', at), toml.size());
     } else if (begins && (toml[at] == '"' || toml[at] == '\'')) {
@@ -150,8 +171,9 @@ std::string write_toml(std::span<const Setting> settings, const Sources& sources
       section = setting.section;
       out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section);
     }
-    out += fmt::format("{} = {}  # {}\n", setting.name, toml_value(setting),
-                       escaped(source_of(sources, setting.name)));
+    out += fmt::format("{} = {}", setting.name, toml_value(setting));
+    if (!sources.empty()) out += "  # " + escaped(source_of(sources, setting.name));
+    out += '\n';
   }
   return out;
 }

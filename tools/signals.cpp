@@ -31,6 +31,8 @@ void catch_stop_signals() {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that went away shows as a failed write
 }
 
+void ignore_file_size_signal() { std::signal(SIGXFSZ, SIG_IGN); }
+
 bool stop_requested() { return stop != 0; }
 
 }  // namespace minim

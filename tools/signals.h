@@ -9,6 +9,9 @@ namespace minim {
 /// closed pipe fails instead of ending the program.
 void catch_stop_signals();
 
+/// A write past `ulimit -f` fails, instead of ending the program.
+void ignore_file_size_signal();
+
 bool stop_requested();
 
 }  // namespace minim

@@ -30,6 +30,12 @@ amp::ScalerState scaler_in(const json& scaler) {
                      .growth_tracker = count_in(scaler, "growth_tracker"),
                      .skips_at_floor = count_in(scaler, "skips_at_floor"),
                      .seen = count_in(scaler, "seen")};
+  if (scaler.contains("probed_from")) {  // older files have none
+    const json& from = scaler["probed_from"];
+    s.probed_from = from.is_number() ? from.get<double>() : NAN;
+    if (!(s.probed_from >= 0 && std::isfinite(s.probed_from)))
+      fail("its probed_from is ", from.dump(), "; expected a number of at least 0");
+  }
   const json& recent = scaler.at("recent");
   for (size_t i = 0; i < s.recent.size(); ++i) {
     if (!recent.at(i).is_number_unsigned())
@@ -49,6 +55,8 @@ TrainState state_in(const json& j) {
                .vocab = count_in(j, "vocab"),
                .scaler = scaler_in(j.at("scaler"))};
   s.skipped = std::min(s.skipped, s.step);
+  if (j.contains("micro_batches")) s.micro_batches = count_in(j, "micro_batches");
+  if (j.contains("sequences")) s.sequences = count_in(j, "sequences");
   if (!j.at("loss").is_null()) s.loss = j.at("loss").get<double>();  // JSON has no NaN
   if (j.contains("data_hash")) s.data_hash = j.at("data_hash").get<std::string>();
   const json counts{{"nonzero", j.at("underflow").at(0)}, {"lost", j.at("underflow").at(1)}};
@@ -73,9 +81,12 @@ std::string to_json(const TrainState& s) {
                {"growth_tracker", s.scaler.growth_tracker},
                {"skips_at_floor", s.scaler.skips_at_floor},
                {"seen", s.scaler.seen},
+               {"probed_from", s.scaler.probed_from},
                {"recent", s.scaler.recent}}},
              {"underflow", {s.gradients_nonzero, s.gradients_lost}}};
   if (s.data_hash) state["data_hash"] = *s.data_hash;
+  if (s.micro_batches) state["micro_batches"] = *s.micro_batches;
+  if (s.sequences) state["sequences"] = *s.sequences;
   return state.dump(2) + "\n";
 }
 

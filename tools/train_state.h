@@ -10,6 +10,8 @@ namespace minim {
 
 struct TrainState {
   int64_t step = 0, skipped = 0;
+  /// Micro-batches so far, and sequences that were read in epochs; older files have none.
+  std::optional<int64_t> micro_batches{}, sequences{};
   double loss = NAN;  ///< of the last step's batch
   int64_t seed = 0;
   std::string precision{}, optimizer{};

@@ -7,17 +7,12 @@
 
 #include "minim/amp/autocast.h"
 #include "minim/autograd/anomaly.h"
-#include "minim/models/atomic_dir.h"
-#include "minim/models/model_file.h"
-#include "minim/models/read_file.h"
-#include "minim/models/sync_file.h"
 #include "minim/models/toy_language.h"
 #include "minim/ops/functional.h"
 #include "minim/optim/clip.h"
 #include "minim/optim/schedule.h"
 #include "minim/tools/signals.h"
 #include "minim/tools/sizes.h"
-#include "minim/tools/train_state.h"
 
 namespace minim {
 namespace {
@@ -104,21 +99,6 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const TrainConfig& c, models::
   return optimizer;
 }
 
-void write_state(const fs::path& file, const std::vector<optim::NamedState>& state) {
-  std::vector<Tensor> keep;
-  std::vector<models::Blob> blobs;
-  for (const auto& [name, tensor] : state) blobs.push_back(models::blob_of(name, tensor, keep));
-  models::write_safetensors(file, blobs);
-}
-
-std::vector<optim::NamedState> read_state(const fs::path& file) {
-  models::SafeTensors stored = models::SafeTensors::read(file);
-  std::vector<optim::NamedState> state;
-  for (const models::Blob& blob : stored.blobs())
-    state.emplace_back(blob.name, models::tensor_of(blob));
-  return state;
-}
-
 /// Of all tokens, FNV-1a (as in models/manifest.cpp) over whole ids, in hex.
 std::string fingerprint(const models::Dataset& data) {
   uint64_t hash = 0xcbf29ce484222325u;
@@ -130,12 +110,6 @@ std::string fingerprint(const models::Dataset& data) {
       for (const int32_t token : ids) hash = (hash ^ uint32_t(token)) * 0x100000001b3u;
     }
   return fmt::format("{:016x}", hash);
-}
-
-TrainState read_train_state(const fs::path& file) try {
-  return train_state_from(models::read_file(file, "state"));
-} catch (const Error& e) {
-  fail("the checkpoint ", file.parent_path(), ": ", e.what());
 }
 
 double largest_magnitude(const Tensor& x) {
@@ -161,20 +135,24 @@ Trainer::Trainer(const TrainConfig& config)
   if (config.run.is_profiled())
     profile_ = std::make_unique<Profile>(config.run.profile_trace == "none" ? 0 : kMostSpans);
   if (config.train.ema > 0) ema_.emplace(*optimizer_, config.train.ema);
-  schedule_ = {.lr = config.train.lr,
-               .min_lr = config.train.min_lr,
-               .warmup = config.train.warmup,
-               .steps = config.train.steps,
-               .decay = optim::decay_named(config.train.schedule),
-               .decay_share = config.train.decay_share};
+  schedule_ = schedule_of(config.train);
+}
+
+optim::Schedule schedule_of(const TrainConfig::Train& train) {
+  return {.lr = train.lr,
+          .min_lr = train.min_lr,
+          .warmup = train.warmup,
+          .steps = train.steps,
+          .decay = optim::decay_named(train.schedule),
+          .decay_share = train.decay_share};
 }
 
 std::vector<int64_t> Trainer::starts_of(int64_t micro) const {
   const auto& t = config_.train;
   const int64_t n = int64_t(data_.train.size()), block = config_.model.block;
   return config_.input.shuffle == "epoch"
-             ? models::epoch_starts(uint64_t(t.seed), (step_ * t.accum + micro) * t.batch, t.batch,
-                                    n, block)
+             ? models::epoch_starts(uint64_t(t.seed), sequences_ + micro * t.batch, t.batch, n,
+                                    block)
              : models::batch_starts(uint64_t(t.seed), step_, micro, t.batch, n, block);
 }
 
@@ -190,7 +168,7 @@ std::string Trainer::first_bad_op() try {
 
 double Trainer::micro_step(int64_t micro, double& max_logit) {
   const auto& t = config_.train;
-  uint64_t number = uint64_t(step_ * t.accum + micro);
+  uint64_t number = uint64_t(micro_batches_ + micro);
   generator() = {uint64_t(t.seed), (number + 1) * kStreamsPerMicroStep};
   models::Batch batch;
   {
@@ -236,7 +214,14 @@ std::optional<StepReport> Trainer::step() {
       underflow_.set(counts.first, counts.second);
       return std::nullopt;
     }
-    const double loss = micro_step(micro, report.max_logit);
+    const double loss = [&] {
+      try {
+        return micro_step(micro, report.max_logit);
+      } catch (...) {
+        underflow_.set(counts.first, counts.second);  // what is saved then has not begun the step
+        throw;
+      }
+    }();
     if (!(loss <= worst)) worst = loss, worst_micro = micro;
     report.loss += loss / double(t.accum);
   }
@@ -263,6 +248,8 @@ std::optional<StepReport> Trainer::step() {
         report.note.empty() ? "" : "; ", step_ + 1, number(report.loss, ".4g"),
         number(watch_.recent(), ".4g"), fmt::join(starts_of(worst_micro), " "));
   ++step_;
+  micro_batches_ += t.accum;
+  if (config_.input.shuffle == "epoch") sequences_ += t.accum * t.batch;
   loss_ = report.loss;
   if (!result.stepped)
     ++skipped_;
@@ -284,80 +271,6 @@ models::Evaluation Trainer::evaluate() {
   if (ema_) averaged.emplace(*ema_);
   return models::evaluate(*model_, data_.val, config_.model.block, 4 * config_.train.batch,
                           precision_);
-}
-
-void Trainer::save(const fs::path& dir) const {
-  models::AtomicDirectory checkpoint(dir / "checkpoint");
-  auto save_model = [&](const char* name) {
-    models::save_model(checkpoint.staging() / name, *model_, data_.tokenizer,
-                       {{"step", std::to_string(step_)}, {"precision", config_.amp.precision}});
-  };
-  save_model("model.safetensors");
-  write_state(checkpoint.staging() / "optimizer.safetensors", optimizer_->state());
-  if (ema_) {  // exact, to go on from, and as a model to use
-    write_state(checkpoint.staging() / "ema.safetensors", ema_->state());
-    auto averaged = ema_->swap();
-    save_model("model_ema.safetensors");
-  }
-  const TrainState state{.step = step_,
-                         .skipped = skipped_,
-                         .loss = loss_,
-                         .seed = config_.train.seed,
-                         .precision = config_.amp.precision,
-                         .optimizer = config_.train.optimizer,
-                         .data = data_.source,
-                         .data_hash = data_hash_,
-                         .vocab = data_.vocab,
-                         .scaler = scaler_.state(),
-                         .gradients_nonzero = underflow_.nonzero(),
-                         .gradients_lost = underflow_.lost()};
-  models::write_file_atomically(checkpoint.staging() / "state.json", to_json(state));
-  checkpoint.commit();
-}
-
-std::string Trainer::resume(const fs::path& dir) {
-  std::string damage;
-  std::optional<fs::path> at = models::newest_complete(dir / "checkpoint", &damage);
-  if (!at)
-    fail("there is no checkpoint in '", dir.string(),
-         "' to resume from: a run that was killed has those of --checkpoint-every");
-  models::LoadedModel loaded = models::load_model(*at);
-  const TrainState state = read_train_state(*at / "state.json");
-  std::string wrong;
-  auto differ = [&](const char* what, const auto& saved, const auto& now) {
-    if (saved != now)
-      wrong += fmt::format("\n  {}: {} in the checkpoint, {} now", what, saved, now);
-  };
-  const models::DecoderConfig &was = loaded.model->config(), &is = model_->config();
-  differ("vocab", was.vocab, is.vocab);
-  differ("block", was.block, is.block);
-  differ("layers", was.layers, is.layers);
-  differ("heads", was.heads, is.heads);
-  differ("embd", was.embd, is.embd);
-  differ("bias", was.bias, is.bias);
-  differ("tied", was.tied, is.tied);
-  differ("model", name_of(was.family), name_of(is.family));
-  differ("kv-heads", was.kv_heads, is.kv_heads);
-  differ("precision", state.precision, config_.amp.precision);
-  differ("optimizer", state.optimizer, config_.train.optimizer);
-  differ("seed", state.seed, config_.train.seed);
-  differ("ema", fs::exists(*at / "ema.safetensors"), ema_.has_value());
-  if (!(loaded.tokenizer == data_.tokenizer))
-    wrong += "\n  the tokenizer: its vocabulary is another one";
-  if (state.data_hash.value_or(data_hash_) != data_hash_)
-    wrong += fmt::format("\n  the data: tokens of {} in the checkpoint, others of {} now",
-                         state.data, data_.source);
-  if (!wrong.empty()) fail("'", dir.string(), "' cannot be resumed with these settings:", wrong);
-  model_->load_state_dict(loaded.model->state_dict());
-  optimizer_->load_state(read_state(*at / "optimizer.safetensors"));
-  if (ema_) ema_->load_state(read_state(*at / "ema.safetensors"));
-  scaler_.load_state(state.scaler);
-  underflow_.set(state.gradients_nonzero, state.gradients_lost);
-  step_ = state.step;
-  skipped_ = state.skipped;
-  loss_ = state.loss;
-  if (damage.empty()) return "";
-  return fmt::format("{}; going on from {}, step {}", damage, at->string(), step_);
 }
 
 }  // namespace minim

@@ -39,6 +39,8 @@ class UnderflowProbe : public Probe {
   std::atomic<int64_t> nonzero_{0}, lost_{0};
 };
 
+optim::Schedule schedule_of(const TrainConfig::Train& train);
+
 class Trainer {
  public:
   /// @throws Error when the data is too short or the model's sizes do not fit.
@@ -52,9 +54,10 @@ class Trainer {
 
   /// Writes dir/checkpoint whole, or leaves the one before.
   void save(const std::filesystem::path& dir) const;
-  /// Goes on from dir/checkpoint, or from the one before where that is damaged: then the result
-  /// says so in one line, else it is "". @throws Error when there is none, or it was made by
-  /// another model, vocabulary or precision, naming each difference.
+  /// Goes on from dir/checkpoint, or from the one before where that is damaged. The result has a
+  /// line for that, and one for the settings that are others than before; "" where there is nothing
+  /// to say. @throws Error when there is no checkpoint, or it was made with settings that a run
+  /// keeps (OnResume) or with other data, naming each difference.
   std::string resume(const std::filesystem::path& dir);
 
   int64_t step_count() const { return step_; }
@@ -78,6 +81,8 @@ class Trainer {
  private:
   /// Where the sequences of a micro-batch of this step begin in the training tokens.
   std::vector<int64_t> starts_of(int64_t micro) const;
+  /// Of the checkpoint in `at`, if this run can go on from it; what is to be told. See resume().
+  std::string go_on_from(const std::filesystem::path& at, const std::filesystem::path& dir);
   /// What anomaly mode says of this step, gone through once more; "" where it finds nothing.
   std::string first_bad_op();
   /// Forward and backward of one micro-batch; the loss, and the largest |logit| into `max_logit`.
@@ -97,6 +102,7 @@ class Trainer {
   std::unique_ptr<Profile> profile_;
   LossWatch watch_;
   int64_t step_ = 0, skipped_ = 0;
+  int64_t micro_batches_ = 0, sequences_ = 0;  ///< so far; sequences only of --shuffle epoch
   double loss_ = 0;
 };
 

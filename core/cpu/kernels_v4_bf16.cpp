@@ -29,6 +29,7 @@ void narrow_bf16(const float* from, uint16_t* to, int64_t n) {
 
 /// The instruction: fma of the high halves, then of the low ones, each rounded to nearest.
 struct DotPairs {
+  static constexpr int64_t kPer = 2;
   static void narrow(Stored<float>::As, const float* from, uint16_t* to, int64_t n) {
     narrow_bf16(from, to, n);
   }

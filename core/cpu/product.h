@@ -14,8 +14,10 @@
 
 namespace minim::detail {
 
-constexpr int64_t kRowBlock = 96;      // rows of a task: a multiple of every ISA's tile
-constexpr int64_t kDepth = 1024;       // of k in one pass; 96 of such rows stay in L2
+constexpr int64_t kRowBlock = 96;  // rows of a task: a multiple of every ISA's tile
+constexpr int64_t kDepth = 1024;   // of k in one pass; 96 of such rows stay in L2
+constexpr int64_t kDeep = kProductBlock * kProductFan;  // of k in one run of blocks
+static_assert(kDepth % kProductBlock == 0 && kDeep % kDepth == 0);
 constexpr int64_t kColBlock = 1024;    // columns of b packed at a time, at most
 constexpr int64_t kStrip = 256;        // columns of a task at a time
 constexpr int64_t kPackedB = 1 << 20;  // elements of b packed at a time, about
@@ -175,10 +177,10 @@ class Product {
         a_{g.a.data, g.a.dtype, g.a.row_stride, g.a.col_stride},
         b_{g.b.data, g.b.dtype, g.b.col_stride, g.b.row_stride} {
     const int64_t k = std::max<int64_t>(g.k, 1);
-    depth_ = round_up(ceil_div(k, ceil_div(k, kDepth)), Way::kPer);
+    depth_ = std::min(round_up(k, Way::kPer), kDepth);
     block_cols_ = std::clamp(kPackedB / k, kColBlock / 4, kColBlock);
     block_cols_ = std::min(round_up(block_cols_, way.cols()), round_up(g.n, way.cols()));
-    apart_ = g.accumulate || g.alpha != 1 ||
+    apart_ = g.accumulate || g.alpha != 1 || k > kDeep ||
              (g.c_dtype != dtype_for<A>() &&
               (!Way::rounds_to(g.c_dtype) || depth_ < g.k || Probe::current()));
   }
@@ -194,6 +196,16 @@ class Product {
   struct Rectangle {
     int64_t i, rows, j, cols;
   };
+
+  /// Room for sums beside c: those of a strip, or of all where more slabs of k are to come.
+  int64_t level_size() const {
+    return kRowBlock * (depth_ < g_.k ? round_up(block_cols_, kStrip) : kStrip);
+  }
+  int64_t levels() const {
+    int64_t n = 1;
+    for (int64_t runs = ceil_div(g_.k, kDeep); runs > 1; runs = ceil_div(runs, kProductFan)) ++n;
+    return n;
+  }
 
   /// Of a panel, per line.
   static int64_t elements(int64_t depth) { return ceil_div(depth, Way::kPer); }
@@ -227,8 +239,7 @@ class Product {
       if (!shares.take(me, workers > 1, first, count)) return;
       Columns alone(shared ? 0 : size_t(elements(g_.k) * block_cols_), block, width);
       const Scratch<Element> rows(size_t(kRowBlock * (elements(depth_) + kPad)));
-      const int64_t sums_wide = depth_ < g_.k ? round_up(block_cols_, kStrip) : kStrip;
-      const Scratch<A> sums(apart_ ? size_t(kRowBlock * sums_wide) : 0);
+      const Scratch<A> sums(apart_ ? size_t(levels() * level_size()) : 0);
       do
         for (int64_t t = first, run; t < first + count; t += run) {
           const int64_t r = by_columns ? t % down : t / across;
@@ -271,11 +282,10 @@ class Product {
       if (b.least[size_t(u)] == 0) pack_b(b, u);
       least_b = std::min(least_b, b.least[size_t(u)]);
     }
-    bool small = false;  // from the first slab where it is so, as the sums then go on
     for (int64_t k = 0; k == 0 || k < g_.k; k += depth_) {
       const int64_t depth = std::min(depth_, g_.k - k), deep = elements(depth);
       const Left<Element> a = way_.left(a_, r.i, r.rows, k, depth, rows);
-      small = small || may_be_subnormal(a.least, least_b);
+      const bool small = may_be_subnormal(a.least, least_b);
       for (int64_t s = 0; s < r.cols; s += kStrip) {
         const Rectangle strip{r.i, r.rows, r.j + s, std::min(kStrip, r.cols - s)};
         const bool last = k + depth >= g_.k;
@@ -284,12 +294,29 @@ class Product {
           to = {sums + (depth_ < g_.k ? s * kRowBlock : 0), kStrip, false};
         else if (last && g_.bias)
           to.bias = bias_ + strip.j;
-        to.add = k > 0;
+        to.add = k % kDeep > 0;
         way_.multiply(strip.rows, strip.cols, deep, a,
                       b.panels.data() + elements(k) * block_cols_ + (from + s) * deep, to, small);
+        if (g_.k > kDeep && (last || (k + depth) % kDeep == 0))
+          to.c = fold(strip, k / kDeep, last, static_cast<A*>(to.c));
         if (apart_ && last) finish(strip, static_cast<A*>(to.c));
       }
     }
+  }
+
+  /// Adds the sums of a run of blocks, which are at `sums`, to those of the next level, and so on
+  /// where they complete them.
+  /// @returns where those of the highest level are that was reached
+  A* fold(const Rectangle& r, int64_t run, bool last, A* sums) const {
+    for (int64_t runs = ceil_div(g_.k, kDeep); runs > 1; runs = ceil_div(runs, kProductFan)) {
+      const bool first = run % kProductFan == 0;
+      A* next = sums + level_size();
+      for (int64_t i = 0; i < r.rows * kStrip; ++i) next[i] = first ? sums[i] : next[i] + sums[i];
+      sums = next;
+      if (!last && run % kProductFan != kProductFan - 1) break;
+      run /= kProductFan;
+    }
+    return sums;
   }
 
   /// c from the rectangle's first element on.

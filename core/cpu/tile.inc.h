@@ -6,6 +6,8 @@
 #include <immintrin.h>
 #endif
 
+#include "minim/core/gemm.h"
+
 namespace minim {
 namespace {
 
@@ -35,6 +37,7 @@ constexpr int64_t kTileCols = kTileVectors* kLanes<A>;
 /// How a tile multiplies and adds: a vector of panel elements each from a and b, onto the sums; and
 /// how n sums are rounded.
 struct MultiplyAdd {
+  static constexpr int64_t kPer = 1;  ///< numbers of a line in a panel element
   static void narrow(Stored<float>::As as, const float* from, uint16_t* to, int64_t n);
   template <class V>
   static V of(V a, V b, V c) {
@@ -81,27 +84,46 @@ void store_row(const Stored<A>& to, int64_t at, const A* sums, int64_t n) {
   for (int64_t j = 0; j < n; ++j) (static_cast<A*>(to.c) + at)[j] = sums[j];
 }
 
-/// R rows of kTileCols columns of c, from (i, j) on. @tparam P an element of a panel, as large as A
+/// R rows of kTileCols columns of c, from (i, j) on: block after block of k, each a chain of
+/// multiply-adds from 0, which is added to the sums so far. @tparam P an element of a panel, as
+/// large as A
 template <class A, int64_t R, class Mac, class Steps, class P>
 void tile(Steps by, int64_t k, const P* a, const P* b, const Stored<A>& to, int64_t i0, int64_t j) {
   using V = VectorOf<A>;
-  constexpr int64_t kL = kLanes<A>;
+  constexpr int64_t kL = kLanes<A>, kBlock = kProductBlock / Mac::kPer;
   const int64_t at = i0 * to.stride + j;
   Vector<A> sum[R][kTileVectors];
+  alignas(kVectorBytes) A beside[R * kTileCols<A>];
+  const A* so_far = to.add ? static_cast<const A*>(to.c) + at : nullptr;
+  for (int64_t stride = to.stride;; k -= kBlock) {
 #pragma GCC unroll 16
-  for (int64_t i = 0; i < R; ++i)
+    for (int64_t i = 0; i < R; ++i)
 #pragma GCC unroll 2
-    for (int64_t v = 0; v < kTileVectors; ++v)
-      sum[i][v] =
-          to.add ? V::load(static_cast<const A*>(to.c) + at + i * to.stride + v * kL) : Vector<A>{};
-  for (int64_t n = 0; n < k; ++n, a += by.a_k, b += by.b_k) {
-    Vector<P> b0 = VectorOf<P>::load(b), b1 = VectorOf<P>::load(b + kL);
+      for (int64_t v = 0; v < kTileVectors; ++v) sum[i][v] = Vector<A>{};
+    const int64_t end = k < kBlock ? k : kBlock;
+#pragma GCC unroll 2  // 3 to 5 % faster; by 4 no more
+    for (int64_t n = 0; n < end; ++n, a += by.a_k, b += by.b_k) {
+      Vector<P> b0 = VectorOf<P>::load(b), b1 = VectorOf<P>::load(b + kL);
 #pragma GCC unroll 16
-    for (int64_t i = 0; i < R; ++i) {
-      const Vector<P> x = broadcast(a[i * by.a_row]);
-      sum[i][0] = Mac::of(x, b0, sum[i][0]);
-      sum[i][1] = Mac::of(x, b1, sum[i][1]);
+      for (int64_t i = 0; i < R; ++i) {
+        const Vector<P> x = broadcast(a[i * by.a_row]);
+        sum[i][0] = Mac::of(x, b0, sum[i][0]);
+        sum[i][1] = Mac::of(x, b1, sum[i][1]);
+      }
     }
+    if (so_far)
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < R; ++i)
+#pragma GCC unroll 2
+        for (int64_t v = 0; v < kTileVectors; ++v)
+          sum[i][v] += V::load(so_far + i * stride + v * kL);
+    if (k <= kBlock) break;
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < R; ++i)
+#pragma GCC unroll 2
+      for (int64_t v = 0; v < kTileVectors; ++v)
+        V::store(beside + i * kTileCols<A> + v * kL, sum[i][v]);
+    so_far = beside, stride = kTileCols<A>;
   }
   if (to.bias)
 #pragma GCC unroll 16

@@ -22,6 +22,14 @@ int main() {
     expect("with exp kept in f16 it is inf", std::isinf(exp(x).item()));
   }
   {
+    amp::Autocast on(DType::f16);
+    Tensor h = matmul(a, a);
+    amp::Autocast head(DType::f16, {{Op::linear, Cast::fp32}});
+    expect("a head in fp32 takes 16-bit activations", linear(h, a).dtype() == DType::f32);
+    amp::Autocast inside(DType::bf16);
+    expect("and an override holds in regions inside", linear(h, a).dtype() == DType::f32);
+  }
+  {
     amp::Autocast lean(DType::bf16, amp::Policy::lean);
     expect("lean keeps softmax in 16 bits",
            softmax(a.to(DType::bf16), {.dim = -1}).dtype() == DType::bf16);

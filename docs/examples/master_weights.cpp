@@ -33,12 +33,30 @@ void lost_updates() {
   expect_error("plain bf16 must be asked for", "masters", [] { after_100({.lr = 1}); });
 }
 
+void written() {
+  Tensor w = leaf({2}, 1, DType::bf16);
+  optim::SGD sgd(std::vector{w}, {.lr = 1, .masters = true});
+  w.set_grad(full({2}, 6e-4));
+  sgd.step();
+  w.span<bf16>()[0] = bf16(0.0f);  // pruned
+  expect("a master takes what is written", sgd.master(0).to_vector()[0] == 0);
+  expect("and keeps its fraction elsewhere", sgd.master(0).to_vector()[1] == double(1 - 6e-4f));
+}
+
+void groups() {
+  Tensor w = leaf({1}, 1, DType::f32), bias = leaf({1}, 1, DType::f32);
+  optim::SGD sgd(std::vector<optim::ParamGroup>{{{w}}, {{bias}, 1e-4}}, {.lr = 1e-3});
+  sgd.set_lr(5e-4);
+  expect("the rates of groups keep their proportion", std::fabs(sgd.lr(1) - 5e-5) < 1e-18);
+}
+
 void moments() {
   Tensor w = leaf({1}, 1, DType::bf16);
   optim::AdamW adam(std::vector{w}, {.masters = true});
   for (const auto& [name, t] : adam.state())
-    expect((name + " is " + name_of(t.dtype())).c_str(),
-           t.dtype() == (t.rank() ? DType::f32 : DType::i64));
+    if (name != "lr")
+      expect((name + " is " + name_of(t.dtype())).c_str(),
+             t.dtype() == (t.rank() ? DType::f32 : DType::i64));
   expect("bf16 has no 0.999: it is 1", float(bf16(0.999f)) == 1);
 }
 
@@ -77,6 +95,8 @@ void muon() {
 
 int main() {
   lost_updates();
+  written();
+  groups();
   moments();
   decay();
   muon();

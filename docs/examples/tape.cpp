@@ -1,4 +1,6 @@
 // Chapter 6: the tape, and what one may ask of it.
+#include <thread>
+
 #include "minim/autograd/anomaly.h"
 #include "minim/autograd/checkpoint.h"
 #include "minim/docs/examples/expect.h"
@@ -93,10 +95,33 @@ void second_derivative() {
   expect_error("there is no second", "second derivative", [&] { sum(g * g).backward(); });
 }
 
+void several_threads() {
+  Tensor w = ones({3}).set_requires_grad();
+  double drawn[2];
+  auto work = [&](size_t k) {
+    manual_seed(derived_seed(1337, k));
+    drawn[k] = sum(dropout(ones({64}), {.p = 0.5})).item();
+    for (int i = 0; i < 100; ++i) sum(w * 2.0).backward();
+  };
+  std::thread other([&] { work(1); });
+  work(0);
+  other.join();
+  expect("two threads add to one leaf, and nothing is lost", value(w.grad(), 0) == 400);
+  expect("each draws numbers of its own", drawn[0] != drawn[1]);
+  Tensor y = w * 2.0, loss = sum(y);
+  y.register_hook([&](const Tensor&) {
+    expect_error("a graph is gone through by one backward() at a time", "another backward()",
+                 [&] { loss.backward(); });
+    return Tensor();
+  });
+  loss.backward();
+}
+
 int main() {
   nodes();
   hooks();
   recompute();
   anomaly();
   second_derivative();
+  several_threads();
 }

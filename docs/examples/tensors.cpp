@@ -45,6 +45,11 @@ void versions() {
     w.add_(1);
   }
   expect("but under NoGrad it is", w.to_vector()[0] == 2);
+  Tensor buf = ones({3});
+  expect_error("nor written in place elsewhere: its gradient would be lost", "x = x * y",
+               [&] { buf.mul_(w); });
+  expect_error("into a view neither", "copy_", [&] { buf.slice(0, 0, 1).copy_(w.slice(0, 1, 2)); });
+  expect("what is detached is", buf.mul_(w.detach()).to_vector()[0] == 2);
   Tensor n = ones({2}, DType::i64);
   expect_error("nor does a store change the kind of number", "cannot store", [&] { n.add_(0.5); });
 }

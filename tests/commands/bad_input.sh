@@ -42,6 +42,13 @@ refuses_train "'nowhere' does not exist" --data text --val-data nowhere
 refuses_train "contradicts val-data" --data text --val-data text --val-fraction 0.2
 refuses_train "val-fraction = 1" --val-fraction 1
 refuses_train "unexpected word 'short'" --steps 3 short
+real=$minim
+in_time() { timeout 10 "$real" "$@"; }
+minim=in_time
+refuses_train "'/dev/zero' is a device" --data /dev/zero
+minim=$real
+printf '\xef\xbb\xbf' >mark
+refuses_train "'mark' is empty" --data mark
 echo "data that cannot be trained on"
 
 refuses_train "not divisible by heads = 3" --embd 16 --heads 3
@@ -77,6 +84,20 @@ refuses_train "--tokenizer has no effect here" --data raw.bin --vocab 100 --toke
 refuses_train "--toy-tokens has no effect here" --data text --toy-tokens 50
 refuses_train "--min-lr has no effect here" --schedule constant --min-lr 1e-4
 refuses_train "NUL byte" --config nul.toml
+printf '[input]\ndata = []\n' >none.toml
+refuses_train "input.data (none.toml:2) is an empty list" --config none.toml
+printf '[input.data]\n' >table.toml
+refuses_train "input.data (table.toml:1): expected a value, not a table" --config table.toml
+printf '[modle]\n' >section.toml
+refuses_train "unknown section 'modle' (section.toml:1)" --config section.toml
+printf 'a%.0s.' {1..100000} >dots.toml && printf 'a = 1\n' >>dots.toml
+refuses_train "dots.toml:1: more than 200 dots" --config dots.toml
+printf '[model]\nkv-heads = 2\n' >kv.toml
+refuses_train "kv-heads = 2 (kv.toml:2) contradicts model = gpt" --config kv.toml
+refuses_train "--bias has no effect here" --model llama --no-bias
+long=$(printf 'x%.0s' {1..252})
+refuses new "too long a path" train "${small[@]}" --out "new/$long"
+refuses new "too long a path" train "${small[@]}" --out "new$(printf '/x%.0s' {1..2040})"
 CUDA_VISIBLE_DEVICES='' refuses_train "--device cpu" --device cuda
 refuses new "did you mean train?" trian
 refuses short "short" train "${small[@]}" --out short
@@ -93,6 +114,24 @@ succeeds train "${small[@]}" --steps 2 --out slash/
 [[ -e slash.1/log.jsonl && -e slash/log.jsonl ]] || failed "slash/ is not slash"
 (cd slash && ! "$minim" train "${small[@]}" --out . 2>../stderr) && grep -q "current directory" stderr ||
   failed "the current directory"
+latin=$'in\xfe.txt'
+cp text "$latin"
+refuses_train "data (--data) is 'in\\xfe.txt', which is not UTF-8" --data "$latin"
+refuses_train "val-data (--val-data) is 'in\\xfe.txt'" --data text --val-data "$latin"
+refuses_train "profile-trace (--profile-trace) is 'in\\xfe.txt'" --profile-trace "$latin"
+printf '[train]\nsteps = 3\n' >$'c\xfe.toml'
+refuses_train "config (--config) is 'c\\xfe.toml'" --config $'c\xfe.toml'
+refuses $'r\xfe' "out (--out) is 'r\\xfe'" train "${small[@]}" --out $'r\xfe'
+mv "$latin" $'in\xfe.model'
+refuses_train "tokenizer (--tokenizer) is" --data text --tokenizer $'in\xfe.model'
+refuses run "files (--files) is" data $'in\xfe.model' --json
+refuses run "to (--to) is" data text --to $'in\xfe.bin'
+refuses run "data (--data) is" eval --model run --data $'in\xfe.model' --json
+mkdir $'dir\xfe'
+(cd $'dir\xfe' && ! "$minim" train --data ../text --out r 2>../stderr) &&
+  grep -q "the current directory's name is not UTF-8" stderr || failed "a directory that is not UTF-8"
+cp -r run $'run\xfe'
+succeeds sample --model $'run\xfe' --count 1
 echo "settings that make no sense"
 
 # Without room for the stacks of so many threads; a sanitizer's own memory would not fit either.
@@ -149,6 +188,14 @@ for harm in flip_byte cut_short rm; do
     grep -q "'$file'.*going on from .*checkpoint.prev, step 4" stdout ||
       failed "$harm $file: what is damaged is not said"
     damaged checkpoint "$harm" "$file"
+    run sample --model damaged --count 1
+    [[ $status -eq 0 && $(<stderr) == *"'$file'"*"taken instead: "*"checkpoint.prev"*", step 4"* ]] ||
+      failed "$harm $file: sample says nothing"
+    run eval --model damaged --data toy --toy-tokens 4000 --json
+    [[ $status -eq 0 && $(<stderr) == *"'$file'"* && $(<stdout) == *'"damage": '*"'$file'"* ]] ||
+      failed "$harm $file: eval says nothing"
+    refuses damaged "'$file'" sample --model damaged --strict
+    refuses damaged "'$file'" eval --model damaged --data toy --strict
     rm -r damaged/checkpoint.prev
     refuses damaged "$file" train --resume damaged --steps 12
     refuses damaged "$file" sample --model damaged

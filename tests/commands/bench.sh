@@ -12,6 +12,12 @@ fi
 
 refuses $refused "group = row (--group)" bench --group row
 refuses $refused "'rows/relu)' is no regular expression" bench --filter "rows/relu)"
+refuses $refused "--filter has 20001 characters" bench --filter "$(printf '(%.0s' {1..10000})x$(printf ')%.0s' {1..10000})"
+real=$minim
+in_time() { timeout 10 "$real" "$@"; }
+minim=in_time
+refuses $refused "no case of --group gemm" bench --group gemm --filter '(.*)*(.*)*z'
+minim=$real
 refuses $refused "no case of --group gemm has 'relu' in its name" bench --group gemm --filter relu
 refuses $refused "seconds = 0 (--seconds)" bench --seconds 0
 refuses $refused "seconds = inf (--seconds)" bench --seconds inf
@@ -19,7 +25,7 @@ refuses $refused "threads = -1 (--threads)" bench --threads -1
 refuses $refused "unexpected word 'rows'" bench rows
 refuses $refused "did you mean" bench --regex relu
 refuses $refused "'nowhere' does not exist" bench --compare nowhere
-refuses $refused "nowhere/x.json\" cannot be written" bench --json nowhere/x.json
+refuses $refused "'nowhere/x.json' cannot be written" bench --json nowhere/x.json
 ln -s target.json link.json
 refuses $refused "is no regular file" bench --json link.json
 [[ -L link.json && ! -e target.json ]] || failed "link.json was replaced or followed"

@@ -72,7 +72,16 @@ echo "a UTF-8 text by characters and by bytes: trained, sampled, evaluated"
 succeeds train "${small[@]}" --data <(cat text) --tokenizer char --out piped
 same_bytes char/checkpoint/model.safetensors piped/checkpoint/model.safetensors
 succeeds eval --model char --data <(cat text)
+succeeds data text --json
+sed '/"file"/d' stdout >of-file
+succeeds data <(cat text) --json
+same_bytes of-file <(sed '/"file"/d' stdout)
 echo "a text through a pipe"
+
+{ printf '\xef\xbb\xbf' && cat text; } >marked.txt
+trained marked --data marked.txt --tokenizer char
+same_bytes char/checkpoint/model.safetensors marked/checkpoint/model.safetensors
+echo "a byte order mark is no character"
 
 llmc >llmc.bin
 trained llmc --data llmc.bin --vocab 50

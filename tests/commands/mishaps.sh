@@ -31,6 +31,79 @@ succeeds train "${small[@]}" --steps 5 --out live
 [[ -e live.1/log.jsonl && ! -e live/lock ]] || failed "a dead run holds its directory"
 echo "one run at a time in a directory; a killed one holds nothing"
 
+# Both wait for their data, the first with the directory in its hands.
+mkfifo first second
+printf 'to be or not to be, that is the question\n%.0s' {1..20} >text
+"$minim" train "${small[@]:2}" --data first --steps 5 --out twice >background 2>&1 &
+running=$!
+for ((wait = 0; wait < 500; ++wait)); do [[ ! -s twice/lock ]] || break; sleep 0.01; done
+real=$minim
+in_time() { timeout 10 "$real" "$@"; }
+minim=in_time
+refuses none "in use by process $running" train "${small[@]:2}" --data second --steps 5 --out twice
+minim=$real
+cat text >first
+finish
+[[ $status -eq 0 && -e twice/summary.json && ! -e twice.1 && ! -e twice/lock ]] ||
+  failed "exit status $status of the first of two"
+"$minim" train "${small[@]:2}" --data second --steps 5 --out new/never >background 2>&1 &
+running=$!
+for ((wait = 0; wait < 500; ++wait)); do [[ ! -s new/never/lock ]] || break; sleep 0.01; done
+: >second
+finish
+[[ $status -eq 2 && ! -e new ]] || failed "a run that did not begin leaves its directory"
+echo "a directory is held from before the data are read"
+
+# Who reads a live run sees one checkpoint or the next.
+start live2 --checkpoint-every 1
+for ((i = 0; i < 40; ++i)); do
+  succeeds sample --model live2 --count 1
+  [[ ! -s stderr ]] || failed "a live run is read as damaged"
+done
+kill -9 "$running"
+finish
+echo "a live run with a save at each step is read 40 times"
+
+for ((i = 0; i < 800; ++i)); do printf "\\x$(printf %02x $((i * i % 50)))\\x00"; done >ids.bin
+cp ids.bin spare.bin
+tokens=("${small[@]:2}" --data ids.bin --vocab 50 --steps 1000000)
+"$minim" train "${tokens[@]}" --out shrunk >stdout 2>stderr &
+running=$!
+until [[ -s shrunk/log.jsonl ]]; do kill -0 "$running" || failed "the run ended too early"; done
+truncate -s 100 ids.bin
+finish
+[[ $status -eq 2 && $(<stderr) == *"'ids.bin' was changed while it was in use"* ]] || failed "status $status"
+grep -q "saved at step" stdout && succeeds sample --model shrunk --count 3
+cp spare.bin ids.bin
+"$minim" train "${tokens[@]}" --out rewritten >background 2>&1 &
+running=$!
+until [[ -s rewritten/log.jsonl ]]; do kill -0 "$running" || failed "the run ended too early"; done
+succeeds data text --to ids.bin
+sleep 0.2
+kill -INT "$running"
+finish
+[[ $status -eq 0 ]] || failed "exit status $status of a run whose file was written anew"
+before=$(contents ids.bin)
+head -c 200000 /dev/zero | tr '\0' 'x' >large
+run_limited() { (ulimit -f 100 && exec "$real" "$@"); }
+minim=run_limited
+refuses ids.bin "'ids.bin' cannot be written" data large --to ids.bin
+minim=$real
+[[ $(contents ids.bin) == "$before" && ! -e ids.bin.tmp ]] || failed "a token file was lost"
+echo "a token file that changes ends its run, saved; one that is written anew is another file"
+
+mkdir planted && echo mine >mine
+for name in lock log.jsonl config.toml.tmp; do
+  rm -rf planted && mkdir planted && ln -s ../mine planted/$name
+  run train "${small[@]}" --steps 2 --out planted
+  [[ $(<mine) == mine ]] || failed "planted/$name was followed"
+done
+mkdir real-run && ln -s real-run linked
+succeeds train "${small[@]}" --steps 2 --out linked
+succeeds train "${small[@]}" --steps 2 --out linked
+[[ -L linked && -e real-run/summary.json && -e real-run.1/summary.json ]] || failed "--out is a link"
+echo "links that somebody planted are not followed; --out may be one"
+
 "$minim" train "${small[@]}" --steps 5 --out closed >&- 2>stderr </dev/null || failed "closed stdout"
 [[ $(grep -vc '^{' closed/log.jsonl) -eq 0 ]] || failed "log.jsonl became the standard output"
 "$minim" info <&- >&- 2>&- || failed "everything closed"
@@ -53,6 +126,7 @@ grep -q "stopped and saved at step" background || failed "SIGHUP did not save"
   head -n 3 >/dev/null
 [[ $(<piped-status) -eq 1 ]] || failed "exit status $(<piped-status) without a reader"
 grep -q "stopped and saved at step" stderr || failed "nothing was saved without a reader"
+grep -q "who read it has closed the pipe" stderr || failed "a closed pipe is told as a full disk"
 echo "a hang-up and a reader that leaves: saved"
 
 start accumulating
@@ -67,7 +141,7 @@ finish
 grep -q "saved at step 0" background || failed "SIGINT was not seen among the micro-batches"
 echo "a signal among many micro-batches is seen"
 
-(ulimit -f 40 && trap '' XFSZ && exec "$minim" train "${small[@]}" --steps 100000 --out limited) \
+(ulimit -f 40 && exec "$minim" train "${small[@]}" --steps 100000 --out limited) \
   >stdout 2>stderr
 status=$?
 [[ $status -eq 2 && $(<stderr) == *"log.jsonl"*"cannot be written"* ]] || failed "status $status"

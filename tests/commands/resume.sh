@@ -160,6 +160,16 @@ for signal in INT TERM; do
 done
 echo "stopped by SIGINT and by SIGTERM, saved, resumed: the same bytes"
 
+# From another directory, with another number of steps.
+mkdir -p elsewhere project && printf 'to be or not to be, that is the question\n%.0s' {1..20} >project/text
+(cd project && "$minim" train --layers 1 --heads 2 --embd 16 --block 16 --batch 4 --steps 4 \
+  --data text --out run >../stdout 2>../stderr) || failed "a run of project/text"
+(cd elsewhere && "$minim" train --resume ../project/run --steps 8 >../stdout 2>../stderr) ||
+  failed "resumed from elsewhere"
+grep -q "^settings that are others from here on: steps 4 -> 8; the rate of the next step is 0.0015, not 0$" \
+  stdout || failed "what changed is not told"
+echo "relative data are found from another directory; what changed is told"
+
 fp32=killed-fp32
 refuses $fp32 "heads: 2 in the checkpoint, 4 now; embd: 16 in the checkpoint, 32 now" \
   train --resume $fp32 --embd 32 --heads 4

@@ -1,6 +1,7 @@
 // What a row promises under autocast, against the same call with its casts written out.
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "minim/amp/autocast.h"
@@ -14,13 +15,17 @@ using amp::Policy;
 
 struct Region {
   DType lower;
-  Policy policy;
-  Cast cast_of(const OpRow& row) const { return policy == Policy::torch ? row.cast : row.lean; }
+  Policy policy = Policy::torch;
+  std::optional<Cast> over = {};  ///< in place of the row's
+  Cast cast_of(const OpRow& row) const {
+    return over ? *over : policy == Policy::torch ? row.cast : row.lean;
+  }
 };
 
 std::string describe(const Trial& trial, const Region& region) {
-  return trial.name() + " under " + name_of(region.lower) + " autocast, policy " +
-         amp::name_of(region.policy);
+  return trial.name() + " under " + name_of(region.lower) + " autocast, " +
+         (region.over ? std::string("override ") + name_of(*region.over)
+                      : std::string("policy ") + amp::name_of(region.policy));
 }
 
 bool casts(const OpRow& row, size_t k, const Tensor& x) {
@@ -63,7 +68,10 @@ std::vector<Tensor> leaves_of(const Trial& trial, std::initializer_list<DType> d
 }
 
 Outcome in_region(const Trial& trial, const Region& region, const std::vector<Tensor>& leaves) {
-  auto on = std::make_unique<Autocast>(region.lower, region.policy);
+  auto on = region.over
+                ? std::make_unique<Autocast>(
+                      region.lower, std::initializer_list<amp::Override>{{trial.row, *region.over}})
+                : std::make_unique<Autocast>(region.lower, region.policy);
   return forward_backward(trial, trial.row, leaves, leaves, [&](auto&) { on.reset(); });
 }
 
@@ -72,8 +80,8 @@ void check_banned(const Trial& trial, const Region& region, Findings& findings) 
     in_region(trial, region, leaves_of(trial, {DType::f32}));
     findings.push_back(describe(trial, region) + ": banned, but it ran");
   } catch (const Error& e) {
-    if (!trial.row.instead ||
-        std::string_view(e.what()).find(trial.row.instead) == std::string_view::npos)
+    const char* said = region.over ? "banned by an override" : trial.row.instead;
+    if (!said || std::string_view(e.what()).find(said) == std::string_view::npos)
       findings.push_back(describe(trial, region) +
                          ": the refusal does not say what to use instead: " + e.what());
   }
@@ -91,7 +99,7 @@ void check_region(const Trial& trial, const Region& region, std::initializer_lis
   bool speaks = false;
   for (size_t k = 0; k < leaves.size(); ++k) speaks |= casts(row, k, leaves[k]);
   DType result = got.out[0].dtype();
-  if (speaks && row.result == Result::same && !row.view && region.cast_of(row) != Cast::keep)
+  if (speaks && row.result == Result::same && region.cast_of(row) != Cast::keep)
     if (result != promised(row, region, leaves))
       findings.push_back(where + ": the result is " + name_of(result) + ", the row promises " +
                          name_of(promised(row, region, leaves)));
@@ -112,18 +120,44 @@ void check_f64(const Trial& trial, const Region& region, Findings& findings) {
 
 }  // namespace
 
+/// Under both policies, and with every cast as an override.
+static std::vector<Region> regions(const OpRow& row) {
+  std::vector<Region> all;
+  for (DType lower : {DType::f16, DType::bf16}) {
+    for (Policy policy : {Policy::torch, Policy::lean}) all.push_back({lower, policy});
+    for (Cast cast : {Cast::lower, Cast::fp32, Cast::promote, Cast::keep, Cast::banned})
+      if (&row != &Op::to) all.push_back({lower, Policy::torch, cast});
+  }
+  return all;
+}
+
+/// Operands of two dtypes, which only a cast makes one, are refused by name.
+static void check_refused(const Trial& trial, const Region& region, Findings& findings) {
+  const std::vector<Tensor> leaves = leaves_of(trial, {DType::f32, region.lower});
+  Index floating = 0;
+  for (size_t k = 0; k < leaves.size(); ++k) floating += casts(trial.row, k, leaves[k]);
+  if (floating < 2) return;
+  try {
+    in_region(trial, region, leaves);
+    findings.push_back(describe(trial, region) + ": mixed dtypes are not refused");
+  } catch (const Error& e) {
+    if (std::string_view(e.what()).find(trial.row.name) == std::string_view::npos)
+      findings.push_back(describe(trial, region) + ": the refusal does not name the row");
+  }
+}
+
 Findings check_autocast(const OpRow& row) {
   Findings findings;
   for (const Trial& trial : trials(row))
-    for (Region region : {Region{DType::f16, Policy::torch}, Region{DType::bf16, Policy::torch},
-                          Region{DType::f16, Policy::lean}, Region{DType::bf16, Policy::lean}}) {
+    for (const Region& region : regions(row)) {
       if (region.cast_of(row) == Cast::banned) {
         check_banned(trial, region, findings);
         continue;
       }
       check_region(trial, region, {DType::f32}, findings);
       check_region(trial, region, {region.lower}, findings);
-      bool may_mix = !row.same_dtype || region.cast_of(row) == Cast::lower;
+      bool may_mix = !row.same_dtype || region.cast_of(row) != Cast::keep;
+      if (!may_mix) check_refused(trial, region, findings);
       if (may_mix) check_region(trial, region, {DType::f32, region.lower}, findings);
       if (may_mix) check_region(trial, region, {region.lower, DType::f32}, findings);
       check_f64(trial, region, findings);

@@ -259,7 +259,7 @@ Findings check_description(const OpRow& row) {
 Findings check_all(const OpRow& row) {
   Findings all;
   for (auto* check : {check_gradients, check_dtypes, check_autocast, check_layouts, check_shapes,
-                      check_saves, check_threads, check_range, check_description})
+                      check_saves, check_in_place, check_threads, check_range, check_description})
     for (std::string& finding : check(row)) all.push_back(std::move(finding));
   return all;
 }

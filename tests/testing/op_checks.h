@@ -23,9 +23,9 @@ Findings check_gradients(const OpRow& row);
 /// outputs, as far as backward reads them.
 Findings check_dtypes(const OpRow& row);
 
-/// Under f16 and bf16, policies torch and lean: the dtype that the row promises, and the bits of
-/// manual casts, forward and backward; gradients of leaves are f32; f64 is left alone; banned rows
-/// refuse, naming what to use.
+/// Under f16 and bf16, policies torch and lean and every cast as an override: the dtype that the
+/// row promises, and the bits of manual casts, forward and backward; gradients of leaves are f32;
+/// f64 is left alone; banned rows refuse, naming what to use.
 Findings check_autocast(const OpRow& row);
 
 /// Transposed, stepped and expanded operands and cotangents give the bits of their dense copies,
@@ -41,6 +41,12 @@ Findings check_shapes(const OpRow& row);
 
 /// Backward reads nothing that row.saves does not list, and needs each thing that it lists.
 Findings check_saves(const OpRow& row);
+
+/// Writing an operand or a result that requires gradients in place, or writing into it or a view of
+/// it, with every in-place method and into places of every layout, is refused while recording; a
+/// change in place between forward and backward is an error where backward reads what was changed,
+/// and without effect elsewhere.
+Findings check_in_place(const OpRow& row);
 
 /// 1, 2 and 4 threads give the same bits, on examples scaled up until there is work for them.
 Findings check_threads(const OpRow& row);

@@ -111,9 +111,9 @@ concept ComparesPairs = requires(Struct* s) {
 template <class Struct>
 constexpr Axes axes_of() {
   using A = attrs_t<Struct>;
-  if constexpr (Rowwise<Struct>)
+  if constexpr (detail::Rowwise<Struct>)
     return [](const Attrs& a, int rank) { return Struct::axes(a.as<A>(), rank); };
-  else if constexpr (Pointwise<Struct>)
+  else if constexpr (detail::Pointwise<Struct>)
     return [](const Attrs&, int) { return 0u; };
   else if constexpr (requires(A a) { a.axes, a.keepdim; })
     return [](const Attrs& a, int rank) { return op::axis_mask(a.as<A>().axes, rank, ""); };

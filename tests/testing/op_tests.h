@@ -21,7 +21,7 @@ inline void expect_none(const Findings& findings, const char* file = "", int lin
 
 }  // namespace minim::test
 
-/// Nine test cases, "op NAME: ...". A macro, since doctest takes a case's name only as a literal.
+/// Ten test cases, "op NAME: ...". A macro, since doctest takes a case's name only as a literal.
 #define MINIM_OP_TESTS(name, row)                                                              \
   MINIM_OP_TEST(name, "gradient matches finite differences (f64)", check_gradients, row)       \
   MINIM_OP_TEST(name, "every dtype is the f64 result rounded once", check_dtypes, row)         \
@@ -31,6 +31,7 @@ inline void expect_none(const Findings& findings, const char* file = "", int lin
                 row)                                                                           \
   MINIM_OP_TEST(name, "backward reads what it saves, all of it and nothing else", check_saves, \
                 row)                                                                           \
+  MINIM_OP_TEST(name, "no gradient is lost to a write in place", check_in_place, row)          \
   MINIM_OP_TEST(name, "threads do not change a bit", check_threads, row)                       \
   MINIM_OP_TEST(name, "what fits the dtype is right at every exponent", check_range, row)      \
   MINIM_OP_TEST(name, "the row says what it must", check_description, row)

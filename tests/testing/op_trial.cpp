@@ -35,6 +35,11 @@ double value_of(const Operand& operand, Index classes, uint64_t stream, uint64_t
   }
 }
 
+/// As a cast makes it: what is too large is inf.
+Tensor cast(const std::vector<double>& values, const Shape& shape, DType dtype) {
+  return tensor(values, shape, DType::f64).to(dtype);
+}
+
 DType dtype_of(const Operand& operand, DType floating) {
   if (operand.accepts == Accepts::boolean) return DType::boolean;
   if (operand.accepts == Accepts::integer || operand.domain == Domain::index) return DType::i64;
@@ -54,7 +59,7 @@ bool Trial::given(size_t k) const { return !absent(example.shapes[k]); }
 std::vector<Tensor> Trial::operands(DType d, bool grad) const {
   std::vector<Tensor> xs;
   for (size_t k = 0; k < row.operands.size(); ++k) {
-    xs.push_back(given(k) ? tensor(values[k], example.shapes[k], dtype_of(row.operands[k], d))
+    xs.push_back(given(k) ? cast(values[k], example.shapes[k], dtype_of(row.operands[k], d))
                           : Tensor());
     if (grad && given(k) && is_floating(xs[k].dtype())) xs[k].set_requires_grad();
   }
@@ -64,7 +69,7 @@ std::vector<Tensor> Trial::operands(DType d, bool grad) const {
 void Trial::round_to(DType d) {
   for (size_t k = 0; k < values.size(); ++k)
     if (given(k))
-      values[k] = tensor(values[k], example.shapes[k], dtype_of(row.operands[k], d)).to_vector();
+      values[k] = cast(values[k], example.shapes[k], dtype_of(row.operands[k], d)).to_vector();
 }
 
 Trial make_trial(const OpRow& row, const Example& example) {
