@@ -100,7 +100,7 @@ the slope of div squares its divisor @ ops/div.h @ -g * (x / y) / y @ -g * x / (
 a power need fit though its slope does @ ops/pow.h @ math::pow_slope(g, x, y) @ g * y * math::pow(x, y - A(1)) @ rows/pow @ op pow: what fits*
 silu beyond its end is not bounded @ ops/silu.h @ math::select(a > end, end, a) @ a @ rows/silu @ op silu: what fits*
 silu's slope forgets its tail @ ops/silu.h @ math::select(x < A(0), tail, A(1) - tail) @ math::select(x < A(0), tail, A(1)) @ rows/silu @ op silu: what fits*
-a mean is inf where its sum is @ ops/pair_loss_struct.h @ std::is_same_v<A, float> && !is_finite(total) @ A(0) < A(0) @ rows/l1 @ op l1: what fits*
+a mean is inf where its sum is @ ops/pair_loss_struct.h @ std::is_same_v<A, float> && !is_finite(total) @ false @ rows/mse @ *sums and means*
 gradients of parts do not add up @ autograd/tape.cpp @ accumulate(leaf.grad, addend) @ leaf.grad = addend @ autograd/tape @ every split*
 a write in place loses its operand's gradient @ ops/methods.cpp @ if (y.requires_grad()) @ if (false) @ ops/methods @ *in place*
 two threads add to a leaf at once @ autograd/record.cpp @ while (busy_.test_and_set(std::memory_order_acquire)) std::this_thread::yield(); @ busy_.test_and_set(); @ autograd/record @ one thread at a time*
