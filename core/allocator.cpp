@@ -280,6 +280,7 @@ MemoryStats stats() {
   MemoryStats all;
   all.total = {positive(Cache::total(now)), size_t(c.total_peak)};
   for (size_t k = 0; k < kMemoryKinds; ++k) all.by_kind[k] = {positive(now[k]), size_t(c.peak[k])};
+  all.most = size_t(c.most);
   all.cached = c.blocks.idle() + pool::kept() + kept.idle();
   return all;
 }

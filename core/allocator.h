@@ -32,6 +32,7 @@ struct MemoryStats {
   };
   Bytes total;
   std::array<Bytes, kMemoryKinds> by_kind;
+  size_t most = 0;    ///< bytes in use, ever; reset_peak() leaves it
   size_t cached = 0;  ///< bytes held for reuse: by no thread, and by this one
 };
 

@@ -20,7 +20,7 @@ struct Squareplus {
       const A size = minim::math::fabs(x), b = A(attrs.b), corner = minim::math::sqrt(b);
       const A large = size < corner ? corner : size, small = size < corner ? size : corner;
       root = large * minim::math::sqrt(A(1) + small / large * (small / large));
-      value = b / A(2) / (root + size);
+      value = b / A(2) / root / (A(1) + size / root);
     }
   };
   template <class A>
