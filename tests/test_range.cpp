@@ -150,7 +150,7 @@ template <class Struct>
 void check_row(const OpRow& row, Findings& findings) {
   for (Example& example : row.examples()) {
     if (!(example.shapes[0] == Shape{37})) continue;
-    if constexpr (Pointwise<Struct> && !Random<Struct>) {
+    if constexpr (detail::Pointwise<Struct> && !detail::Random<Struct>) {
       check<Struct>(row, example, findings);
     } else if constexpr (requires(Struct * s) { []<class E>(op::PairLoss<E>*) {}(s); }) {
       auto attrs = example.attrs.as<attrs_t<Struct>>();
