@@ -28,8 +28,8 @@ const char* name_of(MemoryKind kind) {
 
 namespace {
 
-/// What is in use and what is idle may be together the most bytes that were ever in use, an eighth of
-/// that, and this.
+/// What is in use and what is idle may be together the most bytes that were ever in use, an eighth
+/// of that, and this.
 constexpr size_t kIdleFloor = size_t{1} << 22;
 
 using ByKind = std::array<int64_t, kMemoryKinds>;

@@ -6,8 +6,8 @@
 namespace minim {
 
 struct Cores {
-  int machine = 1;              ///< that are online
-  int allowed = 1;              ///< by the affinity mask (taskset, a container's cpuset)
+  int machine = 1;                   ///< that are online
+  int allowed = 1;                   ///< by the affinity mask (taskset, a container's cpuset)
   std::optional<double> quota = {};  ///< of a control group: CPU time per time
   /// What threads are worth: a whole core each.
   int usable() const;

@@ -2,14 +2,15 @@
 // Products of 16-bit and f32 operands are summed in fp32, those with any f64 matrix or bias in f64,
 // and the result is rounded once, when it is stored.
 //
-// How a sum over k is made, by every implementation: k is cut into blocks of kProductBlock, each is
-// one chain of multiply-adds from 0 in order of k, and runs of up to kProductFan such sums are
-// added in order; so are runs of kProductFan sums of runs, and so on until one is left. An error so
-// grows with a chain of 256 and of 16 a level, not with k. What is cut where k is whole blocks, or
-// whole runs where it is longer than one, gives the same bits: they depend neither on the number of
-// threads nor on tiles nor on packing (they do depend on the ISA: with fma each step rounds once).
-// The bias, and c, are added to the whole sum. Packing and register tiles follow Goto and van de
-// Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008).
+// How every implementation sums over k: k is cut into blocks of kProductBlock, each one chain of
+// multiply-adds from 0 in order of k. Up to kProductFan sums of blocks are added in order to the
+// sum of a run, up to kProductFan of those to that of a longer run, and so on until one is left;
+// then come alpha, the bias and c. So an error grows with chains of 256 and of 16, not with k, and
+// no bit depends on threads, on tiles, on packing or on where k is cut: work in progress ends where
+// a block does. (Bits depend on the ISA: with fma each step rounds once.)
+//
+// Packing and register tiles follow Goto and van de Geijn, "Anatomy of High-Performance Matrix
+// Multiplication" (2008).
 #pragma once
 #include <cstdint>
 #include <span>

@@ -224,7 +224,7 @@ Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, I
   auto impl = pool::make<TensorImpl>(*x.impl());
   impl->shape = shape;
   impl->strides = strides;
-  impl->offset = offset;
+  impl->offset = shape.numel() > 0 ? offset : 0;  // no element: it lies anywhere
   impl->autograd = nullptr;
   impl->scalar = false;
   return Tensor(std::move(impl));

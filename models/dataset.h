@@ -33,10 +33,10 @@ struct DataFiles {
 };
 
 /// Texts are tokenized in memory; the characters of all of them make the vocabulary. Token files
-/// (token_file.h) stay on the disk; their tokenizer is the one beside them, or of kind none. Texts are
-/// read by `model`, the tokenizer of a trained model, where there is one. Throws Error for a file
-/// that is missing, empty, or (characters) not UTF-8, for both kinds at once, and for what does not
-/// fit the vocabulary.
+/// (token_file.h) stay on the disk; their tokenizer is the one beside them, or of kind none. Texts
+/// are read by `model`, the tokenizer of a trained model, where there is one. Throws Error for a
+/// file that is missing, empty, or (characters) not UTF-8, for both kinds at once, and for what
+/// does not fit the vocabulary.
 Dataset load_files(const DataFiles& files, const std::optional<Tokenizer>& model = std::nullopt);
 
 /// The same files, each for itself, `val` last.

@@ -145,14 +145,18 @@ Tensor numbers(const Shape& shape, uint64_t stream, double from, double to) {
   return tensor(values, shape, DType::f32);
 }
 
-/// Attention's output and the gradients of q, k and v, with values and gradients in [0, 1).
+/// Attention's output and the gradients of q, k and v, with values and gradients in [0, 1); in
+/// f64 by the plain formula.
 std::vector<Tensor> attention(Index heads, Index shared, Index queries, Index keys, DType dtype,
                               bool causal = false) {
   Tensor in[] = {numbers({1, heads, queries, 16}, 1, -0.5, 0.5),
                  numbers({1, shared, keys, 16}, 2, -0.5, 0.5),
                  numbers({1, shared, keys, 16}, 3, 0, 1)};
   for (Tensor& x : in) x = x.to(dtype).set_requires_grad();
-  const Tensor y = scaled_dot_product_attention(in[0], in[1], in[2], {}, {.causal = causal});
+  const Tensor y = scaled_dot_product_attention(
+      in[0], in[1], in[2], {},
+      {.causal = causal,
+       .kernel = dtype == DType::f64 ? AttentionKernel::reference : AttentionKernel::fused});
   y.backward(numbers({1, heads, queries, 16}, 4, 0, 1).to(dtype));
   return {y, in[0].grad(), in[1].grad(), in[2].grad()};
 }

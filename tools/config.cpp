@@ -52,6 +52,8 @@ void check_whole(const Layer& found, const std::string& file) {
            "with --config");
 }
 
+}  // namespace
+
 TrainConfig with_whole_paths(TrainConfig c) {
   const auto whole = [](std::string& path) { path = std::filesystem::absolute(path).string(); };
   if (!c.input.is_toy())
@@ -61,8 +63,6 @@ TrainConfig with_whole_paths(TrainConfig c) {
   if (c.run.profile_trace != "none") whole(c.run.profile_trace);
   return c;
 }
-
-}  // namespace
 
 std::string resolved_loss_scale(const TrainConfig& config) {
   if (config.amp.loss_scale != "auto") return config.amp.loss_scale;

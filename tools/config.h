@@ -80,6 +80,8 @@ void check_contradictions(const TrainPlan& plan);
 /// What --loss-scale comes to: "auto" is "dynamic" where fp16 needs it and "none" elsewhere.
 std::string resolved_loss_scale(const TrainConfig& config);
 
+/// Files are looked up from where the run began: the same with absolute paths.
+TrainConfig with_whole_paths(TrainConfig config);
 /// The plan as config.toml, with whole paths of what is read, so that it means the same from every
 /// directory; reads back to the same configuration (but for `config` and `resume`).
 std::string to_toml(const TrainPlan& plan);

@@ -31,8 +31,8 @@ struct GemmKernels {
   /// `from`, into panels of width lines, rows or cols. One of the strides is 1.
   void (*pack)(const A* from, int64_t stride, int64_t k_stride, int64_t n, int64_t depth,
                int64_t width, A* panels);
-  /// c = a b, m x n; every element of c is one chain of (fused, where there is fma) multiply-adds
-  /// in order of k.
+  /// c = a b, m x n, by the rule of gemm.h for up to kProductFan blocks, each a chain of (fused,
+  /// where there is fma) multiply-adds; where sums are added to those of c, they go on from there.
   void (*multiply)(int64_t m, int64_t n, int64_t k, const A* a, const A* b, const Stored<A>& to);
   /// The same with a as it is: a[i * a_row + k * a_k].
   void (*multiply_rows)(int64_t m, int64_t n, int64_t k, const A* a, int64_t a_row, int64_t a_k,
@@ -45,7 +45,7 @@ struct GemmKernels {
 
 /// A product of bf16 operands summed in fp32 by vdpbf16ps, which multiplies two pairs at once. A
 /// panel element is a pair of k: the first in the high half, which the instruction adds first, so
-/// that the chain of multiply-adds, and every bit, is that of GemmKernels<float>. It takes
+/// that each chain of multiply-adds, and every bit, is that of GemmKernels<float>. It takes
 /// subnormals for 0, though: so `pack` reports how small the operands get, and where that could
 /// matter, `multiply_widened` does the same with two fp32 multiply-adds.
 struct PairKernels {

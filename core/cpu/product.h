@@ -212,7 +212,7 @@ class Product {
 
   /// Tasks are up to kRowBlock rows by some columns. Threads take runs of them, which share the
   /// rows: long ones first and single ones last (Polychronopoulos and Kuck, 1987). Who takes which
-  /// depends on the number of threads, no bit does: each element of c is one chain along k.
+  /// depends on the number of threads, no bit does: each element of c is summed along k by itself.
   void run_block(const Rectangle& block) const {
     int64_t width = kStrip, height = kRowBlock;  // of a task
     auto few = [&] { return ceil_div(g_.m, height) * ceil_div(block.cols, width) < kEnoughTasks; };

@@ -56,6 +56,7 @@ echo "a directory is held from before the data are read"
 
 # Who reads a live run sees one checkpoint or the next.
 start live2 --checkpoint-every 1
+until [[ -e live2/checkpoint ]]; do kill -0 "$running" || failed "the run ended too early"; done
 for ((i = 0; i < 40; ++i)); do
   succeeds sample --model live2 --count 1
   [[ ! -s stderr ]] || failed "a live run is read as damaged"
@@ -90,6 +91,21 @@ minim=run_limited
 refuses ids.bin "'ids.bin' cannot be written" data large --to ids.bin
 minim=$real
 [[ $(contents ids.bin) == "$before" && ! -e ids.bin.tmp ]] || failed "a token file was lost"
+for ((i = 0; i < 40000; ++i)); do echo "line $i of a longer text"; done >long
+succeeds data text --to kept.bin
+cp kept.bin old.bin && cp kept.bin.tokenizer.json old.bin.tokenizer.json
+succeeds data long --to new.bin
+for ((i = 1; i <= 25; ++i)); do
+  "$minim" data long --to kept.bin >/dev/null 2>&1 &
+  running=$!
+  sleep "0.0$((i % 5 + 1))$((i / 5))"
+  kill -9 "$running" 2>/dev/null
+  finish
+  of=old
+  cmp -s kept.bin old.bin || { of=new && same_bytes kept.bin new.bin; }
+  [[ ! -e kept.bin.tokenizer.json ]] || same_bytes kept.bin.tokenizer.json $of.bin.tokenizer.json
+  succeeds data text --to kept.bin
+done
 echo "a token file that changes ends its run, saved; one that is written anew is another file"
 
 mkdir planted && echo mine >mine
