@@ -113,11 +113,11 @@ TEST_CASE("norms of 5e24 in bf16, 1e22 in f32 and 1e200 in f64 are +-1") {
 
 TEST_CASE("eps counts as much where a norm is made wider") {
   // var = eps: each value is divided by sqrt(2 eps).
-  Tensor x = tensor({1e-25, -1e-25}).reshape({1, 2});
-  check_close(layer_norm(x, {}, {}, {.eps = 1e-50}).to_vector(), {std::sqrt(.5), -std::sqrt(.5)},
+  Tensor x = tensor({1e-21, -1e-21}).reshape({1, 2});
+  check_close(layer_norm(x, {}, {}, {.eps = 1e-42}).to_vector(), {std::sqrt(.5), -std::sqrt(.5)},
               1e-6);
-  check_close(rms_norm(x, {}, {.eps = 1e-50}).to_vector(), {std::sqrt(.5), -std::sqrt(.5)}, 1e-6);
-  check_close(layer_norm(x).to_vector(), {1e-25 / std::sqrt(1e-5), -1e-25 / std::sqrt(1e-5)}, 1e-6);
+  check_close(rms_norm(x, {}, {.eps = 1e-42}).to_vector(), {std::sqrt(.5), -std::sqrt(.5)}, 1e-6);
+  check_close(layer_norm(x).to_vector(), {1e-21 / std::sqrt(1e-5), -1e-21 / std::sqrt(1e-5)}, 1e-6);
 }
 
 TEST_CASE("a norm with p = 1 has the gradient +-1, however small an element, and p < 2 its own") {
