@@ -119,9 +119,11 @@ struct Planes {
           for (; j < end; ++j) y[j] = A((W(x[j]) - shift) * scale * w + b);
         }
       };
-      if (safe(set)) {
-        normalise(mean[set], rstd(set));
-      } else {
+      const bool plain = safe(set);
+      if (plain) normalise(mean[set], rstd(set));
+      // With statistics that are not x's own a value may be anything, and its weight small.
+      const bool grows = plain && norm.mean >= 0 && rstd(set) > A(1);
+      if (!plain || (grows && CpuLane{n}.any([=](Index j) { return !is_finite(y[j]); }))) {
         const auto s = wide(set, x);
         if (norm.mean < 0) mean[set] = A(s.mean), var[set] = A(s.var);
         normalise(s.mean, s.rstd);
@@ -136,7 +138,8 @@ struct Planes {
     // from them.
     Scratch<A> g_normal(size_t(rows.count)), g_sum(size_t(rows.count));
     const Arg& to = args.grad_in[0];
-    const bool given = norm.mean >= 0;  // then pointwise
+    const bool given = norm.mean >= 0;  // then pointwise, and normalised values are of any size
+    Scratch<Wider<A>> wide_g_normal(given ? size_t(rows.count) : 0);
     each({&args.in[0], &args.grad_out[0], &to}, [&](Index set, const auto& io) {
       const A *x = load(io[0], set), *g = load(io[1], set);
       A* d = target(io[2], set);
@@ -144,6 +147,7 @@ struct Planes {
       if (!CpuLane{n}.any([=](Index j) { return g[j] != A(0); })) {
         std::fill_n(&g_normal[size_t(set * norm.count)], norm.count, A(0));
         std::fill_n(&g_sum[size_t(set * norm.count)], norm.count, A(0));
+        if (given) std::fill_n(&wide_g_normal[size_t(set * norm.count)], norm.count, Wider<A>(0));
         std::fill_n(d, n, A(0));
         if (to.data) store(io[2], set);
         return;
@@ -154,12 +158,18 @@ struct Planes {
         W along = W(0), level = W(0);
         for (Index k = 0; k < norm.count; ++k) {
           const size_t p = size_t(set * norm.count + k);
-          const A *xs = d + k * rows.n, *gs = g + k * rows.n;
+          const A *xs = d + k * rows.n, *gs = g + k * rows.n, *from = x + k * rows.n;
           const W w = W(weight.values[size_t(channel(set, k))]);
           auto sum = [&](auto f) { return rows.n == 1 ? W(0) + f(0) : sum16<W>(rows.n, f); };
-          const W own = sum([=](Index j) { return W(gs[j]) * W(xs[j]); });
+          W own = sum([=](Index j) { return W(gs[j]) * W(xs[j]); });
           const W g_own = sum([=](Index j) { return W(gs[j]); });
+          if (given && !std::is_same_v<W, A>)
+            own = sum([=](Index j) {
+              return gs[j] == A(0) ? W(0) : W(gs[j]) * ((W(from[j]) - shift) * scale);
+            });
           g_normal[p] = A(own), g_sum[p] = A(g_own);
+          if (given) wide_g_normal[p] = Wider<A>(own);
+          if (given && std::is_same_v<W, A> && !is_finite(own)) return false;
           along += w * own;
           level += w * g_own;
         }
@@ -193,6 +203,10 @@ struct Planes {
         const A *own = sums.data() + c * norm.count, by = slope(c);
         total[size_t(c)] =
             sum16<A>(norm.count, [=](Index k) { return own[k] == A(0) ? A(0) : own[k] * by; });
+        if (operand != norm.mean + 1 || is_finite(total[size_t(c)])) continue;
+        using W = Wider<A>;
+        const W* wide = wide_g_normal.data() + c * norm.count;
+        total[size_t(c)] = A(sum16<W>(norm.count, [=](Index k) { return wide[k] * W(by); }));
       }
       copy({total.data(), dtype_for<A>(), {channels}, {1}, true}, args.grad_in[operand]);
     };

@@ -3,6 +3,7 @@
 #pragma once
 #include "minim/core/sum.h"
 #include "minim/core/warn.h"
+#include "minim/core/wide.h"
 #include "minim/ops/indices.h"
 #include "minim/ops/loss_struct.h"
 #include "minim/ops/matrix.h"
@@ -28,8 +29,12 @@ void store_class_loss(const Arg& out, Reduction reduction, const A* losses, Inde
   if (n > 0 && valid == 0)
     warn("[", op, "] all ", n, " targets are ignore_index: the loss and its gradient are 0");
   if (reduction == Reduction::none) return store_run(out.data, out.dtype, 1, n, losses);
-  A total = sum16<A>(n, [&](Index r) { return losses[r]; });
-  if (reduction == Reduction::mean) total /= A(std::max<Index>(1, valid));
+  const A by = reduction == Reduction::mean ? A(std::max<Index>(1, valid)) : A(1);
+  A total = sum16<A>(n, [&](Index r) { return losses[r]; }) / by;
+  if (!is_finite(total)) {  // the mean may fit where the sum does not
+    using W = Wider<A>;
+    total = A(sum16<W>(n, [&](Index r) { return W(losses[r]); }) / W(by));
+  }
   store_run(out.data, out.dtype, 1, 1, &total);
 }
 

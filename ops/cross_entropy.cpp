@@ -48,6 +48,15 @@ A finite_classes(const A* x, Index n) {
   return sum16<A>(n, [=](Index j) { return is_masked(x[j]) ? A(0) : A(1); });
 }
 
+/// The mean distance to the largest of the classes that are not masked, where their sum leaves A.
+template <class A>
+[[gnu::noinline]] A mean_below(const A* x, Index n, A largest) {
+  using W = Wider<A>;
+  const W below =
+      sum16<W>(n, [=](Index j) { return is_masked(x[j]) ? W(0) : W(largest) - W(x[j]); });
+  return A(below / W(finite_classes(x, n)));
+}
+
 template <class A>
 struct RowForward {
   /// @param powers room for n numbers
@@ -58,7 +67,8 @@ struct RowForward {
     A loss = (largest - x[target]) + log_sum;
     if (smoothing > A(0)) {
       const A below = sum16<A>(n, [=](Index j) { return is_masked(x[j]) ? A(0) : largest - x[j]; });
-      const A mean = below / finite_classes(x, n) + log_sum;
+      const A mean =
+          (is_finite(below) ? below / finite_classes(x, n) : mean_below(x, n, largest)) + log_sum;
       loss = (smoothing == A(1) ? A(0) : (A(1) - smoothing) * loss) + smoothing * mean;
     }
     *row = {loss, log_sum};
