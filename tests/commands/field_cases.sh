@@ -2,7 +2,7 @@
 # usage: field_cases.sh MINIM_TESTS [--write]
 # Each case of tests/field_cases.def has a test named "ID: ..." and no test has an ID that is not
 # there; docs/field-cases.md is what the table makes (--write makes it). The tests that docs/parity.md
-# names exist.
+# and docs/nothing-silent.md name exist.
 set -euo pipefail
 tests=$1 write=${2-}
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -32,9 +32,10 @@ made=$(
 )
 [[ $write != --write ]] || echo "$made" >"$page"
 diff <(echo "$made") "$page" || complain "docs/field-cases.md is not current: run $0 $tests --write"
-parity=$(awk -F ' *[|] *' '/^[|]/ && NF == 6 && $5 != "" && $5 != "test" && !/^[|]--/ { print $5 }' \
-  "$root/docs/parity.md")
-gone=$(comm -23 <(sort -u <<<"$parity") <(sort -u <<<"$all"))
-[[ -z $gone ]] || complain "docs/parity.md names tests that are not there:"$'\n'"$gone"
+for file in parity nothing-silent; do
+  named=$(awk -F ' *[|] *' '/^[|]/ && NF == 6 && $5 != "" && $5 != "test" && !/^[|]--/ { print $5 }' "$root/docs/$file.md")
+  gone=$(comm -23 <(sort -u <<<"$named") <(sort -u <<<"$all"))
+  [[ -z $gone ]] || complain "docs/$file.md names tests that are not there:"$'\n'"$gone"
+done
 echo "$(wc -l <<<"$known") cases, $(wc -l <<<"$tested") tests of them"
 exit $failures
