@@ -135,6 +135,7 @@ TEST_CASE("shares are dealt once each, the own part first") {
       }
 }
 
+#if !defined(__SANITIZE_ADDRESS__)  // its allocator's lock may be another thread's at the fork
 namespace {
 
 /// The exit status of `body` in a forked child; -1 where it is killed, by a fault or after 20 s.
@@ -189,25 +190,29 @@ TEST_CASE("a forked child computes on as many threads as its parent") {
   busy.join();
   CHECK(counts(16) == std::vector<int>(16, 1));
 }
-
 TEST_CASE("the number of threads may be set while others compute") {
-  Threads two(2);
   const int status = in_child([] {  // so that a hang is a failure
+    set_threads(2);
     std::atomic<bool> stop{false};
     std::atomic<int> wrong{0};
     std::vector<std::thread> users;
     for (int u = 0; u < 3; ++u)
       users.emplace_back([&] {
         while (!stop)
-          if (counts(16) != std::vector<int>(16, 1)) ++wrong;
+          if (counts(16) != std::vector<int>(16, 1))
+            ++wrong;
+          else
+            std::this_thread::sleep_for(
+                std::chrono::microseconds(100));  // the lock is free at times
       });
-    for (int i = 0; i < 100; ++i) set_threads(1 + i % 4);
+    for (int i = 0; i < 20; ++i) set_threads(1 + i % 4);
     stop = true;
     for (auto& user : users) user.join();
     return int(wrong);
   });
   CHECK(status == 0);
 }
+#endif
 
 TEST_CASE("the number of threads cannot be set within a parallel loop") {
   Threads two(2);
