@@ -103,7 +103,8 @@ rounding, half an ulp, but for a few ties. Pointwise rows hold the same in f64 a
 
 Sums of products do not err more as they get longer: k is cut into blocks of 256, each one chain of
 multiply-adds; runs of 16 of their sums are added, runs of 16 of those, and so on (`core/gemm.h`). Of
-numbers in [0, 1) the largest error of an element, over its value and in units of 2^-24, was
+numbers in [0, 1) the largest error of an element, over its value and in units of 2^-24, was as below;
+minim and one chain by a model of the rule. On other draws the library gave 16, 7.5, 3.5, 2.7 and 3.0.
 
 | k | 256 | 512 | 4096 | 65536 | 2^20 |
 |---|---|---|---|---|---|
