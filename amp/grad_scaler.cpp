@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "minim/autograd/recorder.h"
+#include "minim/core/pool.h"
 
 namespace minim::amp {
 namespace {
@@ -92,7 +93,7 @@ GradScaler::GradScaler(const ScalerConfig& config, std::function<bool(bool)> agr
   state_.scale = config.enabled ? float(config.init_scale) : 1;
 }
 
-Tensor GradScaler::scale(const Tensor& loss) {
+Tensor GradScaler::scale(const Tensor& loss) try {
   if (!config_.enabled) return loss;
   if (!is_floating(loss.dtype()))
     fail("[GradScaler::scale] a loss is a floating tensor, not ", name_of(loss.dtype()));
@@ -122,6 +123,8 @@ Tensor GradScaler::scale(const Tensor& loss) {
     });
   }
   return scaled;
+} catch (const std::bad_alloc&) {
+  pool::fail_full("GradScaler::scale");
 }
 
 /// How bad the worst of the losses is that the parameters' gradients came from.
@@ -141,7 +144,7 @@ void GradScaler::find_bad(Bad bad, Finite loss) {
   nan_loss_ |= any;
 }
 
-void GradScaler::unscale(Stepper& optimizer) {
+void GradScaler::unscale(Stepper& optimizer) try {
   if (!config_.enabled) return;
   Stage& stage = stages_[&optimizer];
   if (stage.stepped)
@@ -161,9 +164,11 @@ void GradScaler::unscale(Stepper& optimizer) {
       set_carried_scale(p.grad(), 1);
       stage.unscaled_by = "an earlier unscale()";
     }
+} catch (const std::bad_alloc&) {
+  pool::fail_full("GradScaler::unscale");
 }
 
-StepResult GradScaler::step(Stepper& optimizer, double clip, std::optional<double> max_norm) {
+StepResult GradScaler::step(Stepper& optimizer, double clip, std::optional<double> max_norm) try {
   Stage& stage = stages_[&optimizer];
   if (config_.enabled && stage.stepped)
     fail("[GradScaler::step] step() came first; one step of each optimizer between two update()s");
@@ -183,6 +188,8 @@ StepResult GradScaler::step(Stepper& optimizer, double clip, std::optional<doubl
   result.scale_before = state_.scale;
   result.scale_after = next(state_, found_inf_, config_, nan_loss_).scale;
   return result;
+} catch (const std::bad_alloc&) {
+  pool::fail_full("GradScaler::step");
 }
 
 double GradScaler::skip_share() const {
@@ -211,7 +218,7 @@ void GradScaler::stop_if_hopeless(double scale, std::optional<bool> finite_loss)
          ": some batches always overflow");
 }
 
-Note GradScaler::update() {
+Note GradScaler::update() try {
   bool any = false, undecided = false;
   Stage worst;  // of those that were unscaled alone
   for (auto& [optimizer, stage] : stages_) {
@@ -258,6 +265,8 @@ Note GradScaler::update() {
     return {Note::Level::info, text.str()};
   }
   return {};
+} catch (const std::bad_alloc&) {
+  pool::fail_full("GradScaler::update");
 }
 
 void GradScaler::load_state(const ScalerState& state) {

@@ -4,6 +4,7 @@
 
 #include "minim/amp/autocast.h"
 #include "minim/autograd/recorder.h"
+#include "minim/core/pool.h"
 #include "minim/ops/call.h"
 
 namespace minim::autograd {
@@ -37,7 +38,7 @@ std::function<std::vector<Tensor>()> again(const Function& fn, const std::vector
 
 }  // namespace
 
-std::vector<Tensor> checkpoint(const Function& fn, const std::vector<Tensor>& inputs) {
+std::vector<Tensor> checkpoint(const Function& fn, const std::vector<Tensor>& inputs) try {
   if (!GradMode::enabled()) return fn(inputs);
   if (Recorder* outer = Recorder::current(); outer && outer->forward()) {
     std::vector<Tensor> outputs = fn(inputs);
@@ -68,11 +69,15 @@ std::vector<Tensor> checkpoint(const Function& fn, const std::vector<Tensor>& in
     node->replay->results.push_back(k);
   }
   return outputs;
+} catch (const std::bad_alloc&) {
+  pool::fail_full("checkpoint");
 }
 
-Tensor checkpoint(const std::function<Tensor(const Tensor&)>& fn, const Tensor& input) {
+Tensor checkpoint(const std::function<Tensor(const Tensor&)>& fn, const Tensor& input) try {
   Function many = [fn](const std::vector<Tensor>& x) { return std::vector{fn(x[0])}; };
   return checkpoint(many, std::vector{input})[0];
+} catch (const std::bad_alloc&) {
+  pool::fail_full("checkpoint");
 }
 
 }  // namespace minim::autograd

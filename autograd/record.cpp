@@ -253,13 +253,15 @@ void Tensor::set_grad(const Tensor& grad) const {
   std::swap(a.grad, before);
 }
 
-HookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> f) const {
+HookHandle Tensor::register_hook(std::function<Tensor(const Tensor&)> f) const try {
   if (!requires_grad())
     fail("[register_hook] ", origin(*this), " does not require gradients: none will ever arrive");
   Autograd& a = *impl()->autograd;
   if (a.output < 0) return {};  // inside a checkpointed call: the replay will register it
   auto add = [&] { return (a.node ? a.node->hooks[a.output] : a.hooks).add(std::move(f)); };
   return Recorder::current() ? Recorder::hook_once(a, add) : add();
+} catch (const std::bad_alloc&) {
+  pool::fail_full("register_hook");
 }
 
 Tensor Tensor::detach() const {

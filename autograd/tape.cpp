@@ -6,6 +6,7 @@
 #include "minim/autograd/loss_scale.h"
 #include "minim/autograd/parts.h"
 #include "minim/autograd/recorder.h"
+#include "minim/core/pool.h"
 #include "minim/core/probe.h"
 #include "minim/core/profile.h"
 
@@ -357,7 +358,7 @@ double live_loss_scale() { return live_scale; }
 uint64_t live_backward() { return live_pass; }
 
 /// @param gradient its owner beside the caller, so that a leaf copies what is the caller's
-static void differentiate(const Tensor& x, const Tensor gradient, bool retain_graph) {
+static void differentiate(const Tensor& x, const Tensor gradient, bool retain_graph) try {
   if (const auto& a = x.impl()->autograd; a && a->gradient_of)
     fail("[", a->gradient_of->name, "] backward() from ", origin(x),
          ", which was computed from a gradient that the backward kernel of ", a->gradient_of->name,
@@ -377,6 +378,8 @@ static void differentiate(const Tensor& x, const Tensor gradient, bool retain_gr
   MemoryScope kind(MemoryKind::gradients);
   Timed timed("backward pass", Phase::overhead);
   Pass(root->node, retain_graph).run(*root, gradient);
+} catch (const std::bad_alloc&) {
+  pool::fail_full("backward");
 }
 
 void Tensor::backward(bool retain_graph) const {

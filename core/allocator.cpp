@@ -11,7 +11,6 @@
 #include <mutex>
 #include <numeric>
 #include <utility>
-#include <vector>
 
 #include "minim/core/block_cache.h"
 #include "minim/core/cuda/device.h"
@@ -43,6 +42,7 @@ struct Small {
   std::atomic<int64_t> most_scratch;                     // since the last sum
   int64_t room;  // bytes that may move until the sum is made; at first none
   bool ended;    // its thread's entry is gone: what moves now is counted at once
+  Small* next;   // of another thread: a list that grows without memory, as blocks are given back
 };
 constexpr int64_t kMostUnseen = 1 << 14;
 thread_local constinit Small small{};
@@ -53,15 +53,16 @@ struct Cache {
   ByKind large{}, peak{};  // `large` has also what ended threads left
   int64_t total_peak = 0;
   int64_t most = 0;  // bytes in use, ever
-  std::vector<Small*> threads;
+  Small* threads = nullptr;
 
   /// The bytes there are, and with it the peaks.
   ByKind count() {
     ByKind now = large;
     for (size_t k = 0; k < kMemoryKinds; ++k)
-      for (const Small* s : threads) now[k] += s->bytes[k].load(std::memory_order_relaxed);
+      for (const Small* s = threads; s; s = s->next)
+        now[k] += s->bytes[k].load(std::memory_order_relaxed);
     ByKind most = now;  // each thread's buffers came and went in between
-    for (Small* s : threads) {
+    for (Small* s = threads; s; s = s->next) {
       const int64_t here = s->bytes[kScratch].load(std::memory_order_relaxed);
       if (s->most_scratch.load(std::memory_order_relaxed) != here)
         most[kScratch] += std::max<int64_t>(0, s->most_scratch.exchange(here) - here);
@@ -93,7 +94,8 @@ Cache& cache() {
     // A child of fork() has the thread that called it alone: no other may hold the lock then.
     ::pthread_atfork([] { cache().mutex.lock(); }, [] { cache().mutex.unlock(); },
                      [] { cache().mutex.unlock(); });
-    return new Cache;  // outlives every static tensor
+    alignas(Cache) static std::byte room[sizeof(Cache)];
+    return new (room) Cache;  // outlives every static tensor
   }();
   return *c;
 }
@@ -101,7 +103,7 @@ Cache& cache() {
 struct ThreadEntry {
   ThreadEntry() {
     std::lock_guard lock(cache().mutex);
-    cache().threads.push_back(&small);
+    small.next = std::exchange(cache().threads, &small);
   }
   ~ThreadEntry();
 };
@@ -212,7 +214,9 @@ ThreadEntry::~ThreadEntry() {
   std::lock_guard lock(cache().mutex);
   cache().count();
   for (size_t k = 0; k < kMemoryKinds; ++k) cache().large[k] += small.bytes[k].exchange(0);
-  std::erase(cache().threads, &small);
+  Small** at = &cache().threads;
+  while (*at != &small) at = &(*at)->next;
+  *at = small.next;
   small.room = 0;
   small.ended = true;
 }

@@ -81,6 +81,11 @@ void fail_full(size_t bytes, const char* what) {
        " bytes in use)");
 }
 
+void fail_full(std::string_view call) {
+  fail("[", call, "] out of memory for a few bytes (", memory::stats().total.current,
+       " bytes of tensors in use)");
+}
+
 size_t kept() {
   size_t bytes = 0;
   for (size_t k = 0; k < kLists; ++k)

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,8 @@ inline constexpr size_t kLists = kMost / kStep;
 void* take(size_t bytes) noexcept;
 /// @throws Error with the size and what is in use.
 [[noreturn]] void fail_full(size_t bytes, const char* what);
+/// For a std::bad_alloc of the standard library's containers, caught where a call began.
+[[noreturn]] void fail_full(std::string_view call);
 /// What take(bytes) gave, on this or another thread.
 void give(void* p, size_t bytes) noexcept;
 /// Bytes that this thread keeps.

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <fstream>
 
-#include "minim/models/parse_json.h"
+#include "minim/models/json.h"
 #include "minim/models/read_file.h"
 #include "minim/models/reason.h"
 #include "minim/models/sync_file.h"
@@ -33,10 +33,6 @@ std::string hash_of(const fs::path& path) {
   return hex.data();
 }
 
-Json entry_of(const fs::path& path) {
-  return {{"size", fs::file_size(path)}, {"fnv1a64", hash_of(path)}};
-}
-
 Json read_manifest(const fs::path& dir) {
   if (!fs::is_directory(dir)) fail("it is not a directory");
   if (!fs::is_regular_file(dir / kManifestName))
@@ -62,16 +58,21 @@ void check_file(const fs::path& path, const std::string& name, const Json& expec
 }  // namespace
 
 void write_manifest(const fs::path& dir) {
-  Json files = Json::object();
+  JsonText files;
   for (const auto& entry : fs::recursive_directory_iterator(dir)) {
     if (entry.is_symlink() || (!entry.is_regular_file() && !entry.is_directory()))
       fail("checkpoint ", dir, " holds ", entry.path(),
            ", which is neither a file nor a directory");
     const std::string name = entry.path().lexically_relative(dir).generic_string();
-    if (entry.is_regular_file() && name != kManifestName) files[name] = entry_of(entry.path());
+    if (!entry.is_regular_file() || name == kManifestName) continue;
+    JsonText about;
+    about.add_value("size", fs::file_size(entry.path()))
+        .add_value("fnv1a64", hash_of(entry.path()));
+    files.add(name, about.text());
   }
-  const Json manifest{{"format", kFormat}, {"version", kVersion}, {"files", files}};
-  write_file_atomically(dir / kManifestName, manifest.dump(2) + "\n");
+  JsonText manifest;
+  manifest.add_value("format", kFormat).add_value("version", kVersion).add("files", files.text());
+  write_file_atomically(dir / kManifestName, manifest.text() + "\n");
 }
 
 void verify_manifest(const fs::path& dir) try {

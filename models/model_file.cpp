@@ -1,12 +1,13 @@
 #include "minim/models/model_file.h"
+#include "minim/core/pool.h"
 
 #include <sys/stat.h>
 
 #include <cstring>
 
 #include "minim/models/atomic_dir.h"
+#include "minim/models/json.h"
 #include "minim/models/manifest.h"
-#include "minim/models/parse_json.h"
 #include "minim/models/reason.h"
 #include "minim/ops/call.h"
 
@@ -17,11 +18,19 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 constexpr const char* kFormat = "minim-gpt";
 
-json config_to_json(const DecoderConfig& c) {
-  return {{"vocab", c.vocab},      {"block", c.block}, {"layers", c.layers},
-          {"heads", c.heads},      {"embd", c.embd},   {"dropout", c.dropout},
-          {"bias", c.bias},        {"tied", c.tied},   {"model", name_of(c.family)},
-          {"kv_heads", c.kv_heads}};
+std::string to_json(const DecoderConfig& c) {
+  return JsonText()
+      .add_value("vocab", c.vocab)
+      .add_value("block", c.block)
+      .add_value("layers", c.layers)
+      .add_value("heads", c.heads)
+      .add_value("embd", c.embd)
+      .add_value("dropout", c.dropout)
+      .add_value("bias", c.bias)
+      .add_value("tied", c.tied)
+      .add_value("model", name_of(c.family))
+      .add_value("kv_heads", c.kv_heads)
+      .text();
 }
 
 DecoderConfig config_from_json(const json& j) {
@@ -144,18 +153,20 @@ Tensor tensor_of(const Blob& blob) {
 }
 
 void save_model(const std::filesystem::path& file, const Decoder& model, const Tokenizer& tokenizer,
-                const Metadata& extra) {
+                const Metadata& extra) try {
   std::vector<Tensor> keep;
   std::vector<Blob> blobs;
   for (auto& [name, tensor] : model.state_dict()) blobs.push_back(blob_of(name, tensor, keep));
   Metadata metadata = extra;
   metadata["format"] = kFormat;
-  metadata["config"] = config_to_json(model.config()).dump();
+  metadata["config"] = to_json(model.config());
   metadata["tokenizer"] = tokenizer.to_json();
   write_safetensors(file, blobs, metadata);
+} catch (const std::bad_alloc&) {
+  pool::fail_full("save_model");
 }
 
-LoadedModel load_model(const fs::path& path) {
+LoadedModel load_model(const fs::path& path) try {
   constexpr int kTries = 100;
   for (int tries = 1;; ++tries) {
     const std::string before = state_of(path);
@@ -167,6 +178,8 @@ LoadedModel load_model(const fs::path& path) {
       if (!may_be_torn()) throw;
     }
   }
+} catch (const std::bad_alloc&) {
+  pool::fail_full("load_model");
 }
 
 }  // namespace minim::models

@@ -55,9 +55,7 @@ Tensor Module::operator()(const Tensor& x) const {
   return within(x, [&] { return forward(x); });
 }
 
-Tensor Module::within(const Tensor& x, const std::function<Tensor()>& body) const {
-  ModuleScope scope(path_);
-  Tensor y = body();
+Tensor Module::after_hooks(const Tensor& x, Tensor y) const {
   for (const auto& hook : hooks_.all())
     if (Tensor replaced = (*hook)(*this, x, y); replaced.defined()) y = replaced;
   return y;

@@ -64,7 +64,11 @@ class Module {
   /// What operator() calls. @throws Error where the module takes something else than one tensor.
   virtual Tensor forward(const Tensor& x) const;
   /// `body` under the module's path, then its hooks: for an operator() with more arguments.
-  Tensor within(const Tensor& x, const std::function<Tensor()>& body) const;
+  template <class F>
+  Tensor within(const Tensor& x, F&& body) const {
+    const ModuleScope scope(path_);
+    return after_hooks(x, body());
+  }
   /// Makes it require gradients, unless set_requires_grad(false) was said of it before.
   void parameter(std::string name, Tensor& member);
   void buffer(std::string name, Tensor& member);
@@ -74,6 +78,7 @@ class Module {
   using Members = std::vector<std::pair<std::string, Tensor*>>;
   template <class F>
   void visit(const std::string& prefix, F&& f) const;
+  Tensor after_hooks(const Tensor& x, Tensor y) const;
   NamedTensors every(Members Module::*list) const;
   NamedTensors every_state() const;
   NamedTensors all_of(Members Module::*list) const;

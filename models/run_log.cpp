@@ -5,9 +5,9 @@
 
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "minim/core/error.h"
+#include "minim/models/json.h"
 #include "minim/models/read_file.h"
 #include "minim/models/sync_file.h"
 

@@ -6,11 +6,11 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <tuple>
 
+#include "minim/models/json.h"
 #include "minim/models/read_file.h"
 #include "minim/models/reason.h"
 
@@ -57,21 +57,29 @@ std::vector<const Blob*> in_file_order(std::span<const Blob> blobs) {
   return order;
 }
 
+std::string text_of(const Metadata& metadata) {
+  JsonText text;
+  for (const auto& [key, value] : metadata) text.add_value(key, value);
+  return text.text();
+}
+
 std::string header_of(std::span<const Blob* const> order, const Metadata& metadata) {
-  Json header = Json::object();
-  if (!metadata.empty()) header[kMetadataKey] = metadata;
+  JsonText header;
+  if (!metadata.empty()) header.add(kMetadataKey, text_of(metadata));
   std::set<std::string_view> names{kMetadataKey};
   uint64_t offset = 0;
   for (const Blob* b : order) {
     if (!names.insert(b->name).second) fail("'", b->name, "' is reserved or given twice as a name");
     check_size(b->name, b->shape, b->dtype, b->bytes.size());
     const uint64_t end = offset + b->bytes.size();
-    header[b->name] = {{"dtype", kFormatNames[size_t(b->dtype)]},
-                       {"shape", b->shape},
-                       {"data_offsets", {offset, end}}};
+    JsonText entry;
+    entry.add_value("dtype", kFormatNames[size_t(b->dtype)])
+        .add_list("shape", b->shape)
+        .add_list("data_offsets", std::array{int64_t(offset), int64_t(end)});
+    header.add(b->name, entry.text());
     offset = end;
   }
-  std::string text = header.dump();
+  std::string text = header.text();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   if (text.size() > kMaxHeader)
     fail("the header would have ", text.size(), " bytes; the format allows ", kMaxHeader);
@@ -79,7 +87,7 @@ std::string header_of(std::span<const Blob* const> order, const Metadata& metada
 }
 
 /// nlohmann keeps the last of two equal keys and says nothing; here a second one is an error.
-Json parse_json(std::string_view text) {
+Json parse_header(std::string_view text) {
   std::set<std::string> seen;
   std::string outer;
   auto refuse_doubles = [&](int depth, Json::parse_event_t event, Json& value) {
@@ -211,7 +219,7 @@ void SafeTensors::parse() {
     fail("it says its header has ", length, " bytes but ", rest,
          " remain: it was cut short or is not a safetensors file");
 
-  const Json header = parse_json(std::string_view(file_).substr(kLengthField, length));
+  const Json header = parse_header(std::string_view(file_).substr(kLengthField, length));
   if (!header.is_object()) fail("the header must be a JSON object, not ", header.type_name());
   const uint64_t data_size = rest - length;
   std::vector<Entry> entries;

@@ -4,7 +4,7 @@
 #include <array>
 #include <charconv>
 
-#include "minim/models/parse_json.h"
+#include "minim/models/json.h"
 #include "minim/models/reason.h"
 #include "minim/models/utf8.h"
 
@@ -150,10 +150,11 @@ std::string Tokenizer::alphabet() const {
 }
 
 std::string Tokenizer::to_json() const {
-  nlohmann::json json = {{"format", kFormat}, {"kind", kind_name()}, {"vocab", vocab_}};
-  if (kind_ == TokenizerKind::character) json["characters"] = alphabet();
-  if (pieces_) json["model"] = to_hex(pieces_->model);
-  return json.dump(2) + "\n";
+  JsonText json;
+  json.add_value("format", kFormat).add_value("kind", kind_name()).add_value("vocab", vocab_);
+  if (kind_ == TokenizerKind::character) json.add_value("characters", alphabet());
+  if (pieces_) json.add_value("model", to_hex(pieces_->model));
+  return json.text() + "\n";
 }
 
 Tokenizer Tokenizer::from_json(const std::string& text) {

@@ -5,6 +5,7 @@
 
 #include "minim/amp/autocast.h"
 #include "minim/autograd/node.h"
+#include "minim/core/pool.h"
 #include "minim/core/probe.h"
 #include "minim/core/profile.h"
 #include "minim/core/random.h"
@@ -159,7 +160,7 @@ std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> xs, const Att
 }
 
 void call(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs,
-          std::span<Tensor> outputs) {
+          std::span<Tensor> outputs) try {
   check_operands(row, xs);
   const amp::Autocast* region = amp::Autocast::current();
   Typed room[kMaxOperands];
@@ -209,6 +210,8 @@ void call(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs,
            "NoGrad");
     record(row, args, xs, outputs);
   }
+} catch (const std::bad_alloc&) {
+  pool::fail_full(row.name);
 }
 
 }  // namespace minim

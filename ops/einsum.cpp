@@ -4,6 +4,7 @@
 #include <cctype>
 #include <map>
 
+#include "minim/core/pool.h"
 #include "minim/ops/functional.h"
 
 namespace minim {
@@ -223,8 +224,10 @@ class Einsum {
 
 }  // namespace
 
-Tensor einsum(std::string_view equation, std::span<const Tensor> operands) {
+Tensor einsum(std::string_view equation, std::span<const Tensor> operands) try {
   return Einsum(equation, operands).run();
+} catch (const std::bad_alloc&) {
+  pool::fail_full("einsum");
 }
 
 Tensor einsum(std::string_view equation, std::initializer_list<Tensor> operands) {

@@ -6,6 +6,7 @@
 
 #include "minim/amp/gradients.h"
 #include "minim/core/per_isa.h"
+#include "minim/core/pool.h"
 #include "minim/core/sum.h"
 #include "minim/core/wide.h"
 
@@ -81,11 +82,13 @@ double clip_coefficient(double norm, double max_norm) {
   return std::isfinite(norm) ? std::min(1.0, max_norm / (norm + 1e-6)) : 1;
 }
 
-double clip_grad_norm(std::span<const Tensor> params, double max_norm, double p) {
+double clip_grad_norm(std::span<const Tensor> params, double max_norm, double p) try {
   check_limit("clip_grad_norm", max_norm);
   double norm = grad_norm(params, p), coefficient = clip_coefficient(norm, max_norm);
   if (coefficient < 1) amp::multiply(amp::dense_gradients(amp::each_once(params)), coefficient);
   return norm;
+} catch (const std::bad_alloc&) {
+  pool::fail_full("clip_grad_norm");
 }
 
 void clip_grad_value(std::span<const Tensor> params, double limit) {

@@ -8,6 +8,7 @@
 #include "minim/core/cpu/isa.h"
 #include "minim/core/parallel.h"
 #include "minim/core/per_isa.h"
+#include "minim/core/pool.h"
 #include "minim/core/random.h"
 #include "minim/optim/clip.h"
 #include "minim/optim/muon.h"
@@ -208,7 +209,7 @@ Tensor Optimizer::master(size_t i) const {
   return now;
 }
 
-StepResult Optimizer::step(const StepRequest& request) {
+StepResult Optimizer::step(const StepRequest& request) try {
   if (swaps_ > 0)
     fail("[", rule_.name,
          "] averages stand in for the weights, which come back when the Swap ends and would undo "
@@ -232,12 +233,15 @@ StepResult Optimizer::step(const StepRequest& request) {
   result.stepped = !result.found_inf;
   if (result.stepped) apply(grads, factors);
   return result;
+} catch (const std::bad_alloc&) {
+  pool::fail_full(rule_.name);
 }
 
 void Optimizer::apply(std::vector<Tensor> grads, amp::Factors factors) {
   if (options_.maximize) factors.inverse_scale = -factors.inverse_scale;
-  ++counter(applied_);
   std::vector<amp::Factors> left(grads.size(), factors);  // for the pass over elements
+  const std::vector<amp::Chunk> chunks = amp::chunks_of(grads);
+  ++counter(applied_);
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i].defined()) continue;
     ++counter(slots_[i].steps);
@@ -249,7 +253,6 @@ void Optimizer::apply(std::vector<Tensor> grads, amp::Factors factors) {
     params_[i].dtype() == DType::f64 ? f(detail::Tag<double>{}) : f(detail::Tag<float>{});
   };
   if (options_.fused) {
-    std::vector<amp::Chunk> chunks = amp::chunks_of(grads);
     parallel_for(Index(chunks.size()), 1, [&](Index begin, Index end) {
       for (Index k = begin; k < end; ++k) {
         const amp::Chunk& c = chunks[size_t(k)];

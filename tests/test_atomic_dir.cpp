@@ -251,7 +251,7 @@ TEST_CASE("manifest: every defect has its own message") {
 
   edit("minim-checkpoint", "other");
   check("not of the format 'minim-checkpoint'");
-  edit("\"version\": 1", "\"version\": 2");
+  edit("\"version\":1", "\"version\":2");
   check("version 2; this program reads version 1");
   edit("\"version\"", "\"revision\"");
   check("MANIFEST is damaged");

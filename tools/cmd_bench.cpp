@@ -8,7 +8,7 @@
 
 #include "minim/core/cpu/isa.h"
 #include "minim/core/parallel.h"
-#include "minim/models/parse_json.h"
+#include "minim/models/json.h"
 #include "minim/models/read_file.h"
 #include "minim/models/reason.h"
 #include "minim/models/sync_file.h"

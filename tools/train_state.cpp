@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "minim/models/parse_json.h"
+#include "minim/models/json.h"
 #include "minim/models/reason.h"
 
 namespace minim {
