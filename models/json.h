@@ -3,7 +3,6 @@
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -26,9 +25,10 @@ class JsonText {
   JsonText& add_value(std::string_view name, const T& value) {
     return add(name, nlohmann::json(value).dump());
   }
-  JsonText& add_list(std::string_view name, std::span<const int64_t> values) {
+  template <class List>
+  JsonText& add_list(std::string_view name, const List& values) {
     std::string list;
-    for (int64_t v : values) list += (list.empty() ? "" : ",") + std::to_string(v);
+    for (const auto& v : values) list += (list.empty() ? "" : ",") + nlohmann::json(v).dump();
     return add(name, '[' + list + ']');
   }
   std::string text() const { return text_ + '}'; }

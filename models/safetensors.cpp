@@ -75,7 +75,7 @@ std::string header_of(std::span<const Blob* const> order, const Metadata& metada
     JsonText entry;
     entry.add_value("dtype", kFormatNames[size_t(b->dtype)])
         .add_list("shape", b->shape)
-        .add_list("data_offsets", std::array{int64_t(offset), int64_t(end)});
+        .add_list("data_offsets", std::array{offset, end});
     header.add(b->name, entry.text());
     offset = end;
   }

@@ -68,26 +68,28 @@ TrainState state_in(const json& j) {
 }  // namespace
 
 std::string to_json(const TrainState& s) {
-  json state{{"step", s.step},
-             {"skipped", s.skipped},
-             {"loss", s.loss},
-             {"seed", s.seed},
-             {"precision", s.precision},
-             {"optimizer", s.optimizer},
-             {"data", s.data},
-             {"vocab", s.vocab},
-             {"scaler",
-              {{"scale", s.scaler.scale},
-               {"growth_tracker", s.scaler.growth_tracker},
-               {"skips_at_floor", s.scaler.skips_at_floor},
-               {"seen", s.scaler.seen},
-               {"probed_from", s.scaler.probed_from},
-               {"recent", s.scaler.recent}}},
-             {"underflow", {s.gradients_nonzero, s.gradients_lost}}};
-  if (s.data_hash) state["data_hash"] = *s.data_hash;
-  if (s.micro_batches) state["micro_batches"] = *s.micro_batches;
-  if (s.sequences) state["sequences"] = *s.sequences;
-  return state.dump(2) + "\n";
+  models::JsonText scaler;
+  scaler.add_value("scale", s.scaler.scale)
+      .add_value("growth_tracker", s.scaler.growth_tracker)
+      .add_value("skips_at_floor", s.scaler.skips_at_floor)
+      .add_value("seen", s.scaler.seen)
+      .add_value("probed_from", s.scaler.probed_from)
+      .add_list("recent", s.scaler.recent);
+  models::JsonText state;
+  state.add_value("step", s.step)
+      .add_value("skipped", s.skipped)
+      .add_value("loss", s.loss)
+      .add_value("seed", s.seed)
+      .add_value("precision", s.precision)
+      .add_value("optimizer", s.optimizer)
+      .add_value("data", s.data)
+      .add_value("vocab", s.vocab)
+      .add("scaler", scaler.text())
+      .add_list("underflow", std::array{s.gradients_nonzero, s.gradients_lost});
+  if (s.data_hash) state.add_value("data_hash", *s.data_hash);
+  if (s.micro_batches) state.add_value("micro_batches", *s.micro_batches);
+  if (s.sequences) state.add_value("sequences", *s.sequences);
+  return state.text() + "\n";
 }
 
 TrainState train_state_from(const std::string& text) try {
