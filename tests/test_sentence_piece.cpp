@@ -120,3 +120,23 @@ TEST_CASE("texts are read through a SentencePiece model's file, and what is none
   refused({.train = {folder.write("bad", "a\xff")}, .tokenizer = file}, "offset 1");
   refused({.train = {folder.write("ids.bin", "\1")}, .tokenizer = file}, "is for texts");
 }
+
+TEST_CASE(
+    "a SentencePiece model with another byte is refused or used, but never followed out of it") {
+  const std::string good = trained("bpe", true);
+  const size_t third = good.size() / 3;  // most of it is the normalizer's table
+  int refused = 0;
+  for (size_t at = 0; at < good.size(); at += at < third ? 997 : 4999) {
+    std::string bad = good;
+    for (size_t k = at; k < std::min(at + 4, bad.size()); ++k) bad[k] = char(0xff);
+    CAPTURE(at);
+    try {
+      const Tokenizer t = Tokenizer::sentencepiece(bad);
+      t.decode(t.encode("The \u00c5ngstr\u00f6m, the \ufb01sh and \u3300: \n"));
+      for (int32_t id = 0; id < t.vocab(); ++id) t.text_of(id);
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  CHECK(refused > 10);
+}
