@@ -40,14 +40,18 @@ DType grad_dtype(const Autograd& target, DType operand) {
   return !target.node && is_half(operand) ? DType::f32 : operand;
 }
 
+/// Whether nobody else holds its elements.
+bool is_own(const Tensor& x) {
+  return is_sole_owner(x.shared()) && is_sole_owner(x.impl()->storage);
+}
+
 /// Adds to `sum` in fp32 (f64 for f64). The first addend is taken as it is.
 void accumulate(Tensor& sum, const Tensor& addend) {
   if (!sum.defined()) return void(sum = addend);
   Timed timed("accumulate", Phase::backward);
   OpArgs args(2, 1);
   args.dtype = promote_types(promote_types(sum.dtype(), addend.dtype()), DType::f32);
-  const bool own = sum.dtype() == args.dtype && sum.is_contiguous() &&
-                   sum.shared().use_count() == 1 && sum.impl()->storage.use_count() == 1;
+  const bool own = sum.dtype() == args.dtype && sum.is_contiguous() && is_own(sum);
   point(args.in[0], sum);
   point(args.in[1], addend);
   const Tensor before =
@@ -63,8 +67,7 @@ void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale, const O
          carried_scale(leaf.grad),
          "; unscale and zero_grad before the next backward, or keep one scale while accumulating");
   if (!leaf.grad.defined()) leaf.since = live_pass;
-  bool own = addend.is_contiguous() && addend.shared().use_count() == 1 &&
-             addend.impl()->storage.use_count() == 1;
+  const bool own = addend.is_contiguous() && is_own(addend);
   if (!leaf.grad.defined() && (!own || is_half(addend.dtype()))) {
     Timed timed("accumulate", Phase::backward);
     leaf.grad = empty(addend.shape(), is_half(addend.dtype()) ? DType::f32 : addend.dtype(),
@@ -249,9 +252,9 @@ class Pass {
   /// A saved operand as the room of its gradient; undefined where anything else may read it.
   Tensor overwritten(const Node::Operand& x, DType d) const {
     const auto& storage = x.saved.storage;
-    if (retain_ || Probe::current() || !storage || storage.use_count() > 1 || x.arg.dtype != d ||
+    if (retain_ || Probe::current() || !storage || x.arg.dtype != d ||
         storage->bytes != size_t(x.arg.shape.numel()) * size_of(d) ||
-        !(x.arg.strides == contiguous_strides(x.arg.shape)))
+        !(x.arg.strides == contiguous_strides(x.arg.shape)) || !is_sole_owner(storage))
       return {};
     return Tensor(pool::make<TensorImpl>(
         TensorImpl{storage, x.arg.shape, x.arg.strides, 0, d, false, {}, {}}));

@@ -141,7 +141,7 @@ class Kept {
 #if defined(__SANITIZE_ADDRESS__)
   static constexpr size_t kMost = 0;  // it watches each block
 #else
-  static constexpr size_t kMost = size_t{1} << 23;  // a larger one is not kept
+  static constexpr size_t kMost = size_t{1} << 18;  // a larger one costs more than the lock
 #endif
 
   /// The smallest that fits and is not much too large, else a new one; null if all are in use.

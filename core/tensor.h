@@ -29,6 +29,15 @@ struct Storage {
   uint64_t version = 0;
 };
 
+/// Whether nobody else holds it, and what others did with it before they let go is over:
+/// use_count() alone does not wait for that.
+template <class T>
+bool is_sole_owner(const std::shared_ptr<T>& p) {
+  if (p.use_count() != 1) return false;
+  const std::shared_ptr<T> acquired = p;
+  return true;
+}
+
 struct TensorImpl {
   std::shared_ptr<Storage> storage;
   Shape shape;
