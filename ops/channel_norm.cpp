@@ -153,8 +153,7 @@ struct Planes {
         return;
       }
       auto run = [&]<class W>(W shift, W scale) {
-        for (Index j = 0; j < n; ++j)
-          d[j] = given && g[j] == A(0) ? A(0) : A((W(x[j]) - shift) * scale);
+        for (Index j = 0; j < n; ++j) d[j] = A((W(x[j]) - shift) * scale);
         W along = W(0), level = W(0);
         for (Index k = 0; k < norm.count; ++k) {
           const size_t p = size_t(set * norm.count + k);

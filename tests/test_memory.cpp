@@ -42,7 +42,8 @@ double peak_of_step(DType compute, amp::Policy policy) {
 
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__)  // it ends the program instead, and small blocks are not kept
+// Sanitizers end the program instead, and keep no small blocks.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 namespace {
 
 /// Takes blocks of a size until there are no more, in a process of its own that may have 32 MB more

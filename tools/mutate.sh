@@ -84,7 +84,7 @@ a thread leaves the last of its rows out @ core/rowwise.h @ first + n * (part + 
 broadcast rows lose their place @ core/walk.h @ row /= sizes_[d]; @ row /= 1; @ rows/add @ op add: random*
 a masked row meets an infinite slope @ core/rowwise.h @ if (some) return @ return @ rows/rms_norm @ N1: a row*
 a masked channel meets an infinite slope @ ops/channel_norm.cpp @ if (!CpuLane{n}.any( @ if (false && CpuLane{n}.any( @ ops/channel_norm @ N1: a row*
-an element out of a channel meets its NaN @ ops/channel_norm.cpp @ given && g[j] == A(0) ? A(0) : A((W(x[j]) @ A((W(x[j]) @ ops/channel_norm @ N1: a row*
+an element out of a channel meets its NaN @ ops/channel_norm.cpp @ gs[j] == A(0) ? W(0) : W(gs[j]) @ W(gs[j]) @ ops/channel_norm @ N1: a row*
 a position left out of a loss meets its NaN @ ops/cross_entropy.cpp @ p.counts(r) && slope(r) != A(0) @ p.counts(r) @ ops/cross_entropy @ N1:*
 an infinite batch moves the running statistics @ ops/composite.cpp @ where(finite, to * (1 - m) + batch, to) @ to * (1 - m) + batch @ ops/composite @ R6:*
 no small block is no Error @ core/allocator.cpp @ if (!block) pool::fail_full(size, name_of(kind)); @ if (!block) throw std::bad_alloc(); @ core/allocator @ no more memory*
@@ -99,7 +99,7 @@ the reference optimizer does not clip @ optim/step.cpp @ for (A& x : g) x *= A(f
 the slope of div squares its divisor @ ops/div.h @ -g * (x / y) / y @ -g * x / (y * y) @ rows/div @ op div: what fits*
 a power need fit though its slope does @ ops/pow.h @ math::pow_slope(g, x, y) @ g * y * math::pow(x, y - A(1)) @ rows/pow @ op pow: what fits*
 silu beyond its end is not bounded @ ops/silu.h @ math::select(a > end, end, a) @ a @ rows/silu @ op silu: what fits*
-silu's slope forgets its tail @ ops/silu.h @ math::select(x < A(0), tail, A(1) - tail) @ math::select(x < A(0), tail, A(1)) @ rows/silu @ op silu: what fits*
+silu's slope forgets its tail @ ops/silu.h @ math::select(x < A(0), tail, A(1) - tail) @ math::select(x < A(0), tail, A(1)) @ rows/silu @ op silu:*
 a mean is inf where its sum is @ ops/pair_loss_struct.h @ std::is_same_v<A, float> && !is_finite(total) @ false @ rows/mse @ *sums and means*
 gradients of parts do not add up @ autograd/tape.cpp @ accumulate(leaf.grad, addend) @ leaf.grad = addend @ autograd/tape @ every split*
 a write in place loses its operand's gradient @ ops/methods.cpp @ if (y.requires_grad()) @ if (false) @ ops/methods @ *in place*
@@ -130,6 +130,7 @@ compile() {
   [[ -f $from ]] || from=$source
   command=${command%% -MD*}
   command=${command#ccache }
+  command=$(sed 's/ -include [^ ]*cmake_pch.hxx//' <<<"$command")  # it holds headers as they are
   (cd "$build" && ${command/ -I/ -I$work -I} -Wno-error -w -o "$object" -c "$from") >&2 || return 1
   echo "$object"
 }
