@@ -121,6 +121,8 @@ Tensor GradScaler::scale(const Tensor& loss) try {
       if (auto losses = to.lock()) losses->add(unscaled);
       return Tensor();
     });
+  } else {
+    set_carried_scale(scaled, state_.scale);
   }
   return scaled;
 } catch (const std::bad_alloc&) {

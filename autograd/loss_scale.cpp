@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <sstream>
+#include <string>
 #include <unordered_map>
 
 #include "minim/autograd/node.h"
@@ -35,11 +37,16 @@ double scale_of_result(const OpRow& row, std::span<const Tensor> operands) {
   return scale(0);
 }
 
+std::string words_for(double scale) {
+  std::ostringstream text;
+  text << "loss scale " << scale;
+  return std::isnan(scale) ? "a mixture of loss scales" : scale == 1 ? "no loss scale" : text.str();
+}
+
 [[noreturn]] void fail_meeting(const Node& node, double a, double b) {
   fail("[", node.row->name, " backward] an operand",
-       node.module ? " in module " + *node.module : "",
-       " would get the sum of a gradient with loss scale ", std::max(a, b), " and one with ",
-       std::min(a, b) == 1 ? "none" : "loss scale " + to_string(std::min(a, b)),
+       node.module ? " in module " + *node.module : "", " would get the sum of a gradient with ",
+       words_for(std::max(a, b)), " and one with ", words_for(std::min(a, b)),
        ", which is right for neither; scale the sum of the losses, once and with one scaler: "
        "scaler.scale(a + b)");
 }
@@ -78,16 +85,25 @@ void check_carried(const Tensor& x, const Tensor& values, const char* what) {
        "; call scaler.unscale(optimizer) first, or use an out-of-place op");
 }
 
-Scales trace_scales(std::span<Node* const> nodes) {
+void check_hook_scale(const OpRow& made_by, const Tensor& returned, double scale) {
+  const double carried = carried_scale(returned);
+  if (carried == scale) return;
+  fail("[", made_by.name, " backward] a hook turned a gradient with ", words_for(scale),
+       " into one with ", words_for(carried),
+       "; what grows with the gradient keeps its scale (g * 0.5), and other values get it by "
+       "scaler.scale(values)");
+}
+
+Scales trace_scales(std::span<Node* const> nodes, double first) {
   const auto scaled =
       std::ranges::count_if(nodes, [](const Node* node) { return node->scale != 1; });
-  if (scaled == 0) return {};
-  if (scaled == 1 && nodes[0]->scale != 1) return {true, nodes[0]->scale};
+  if (scaled == 0) return {true, first};
+  if (scaled == 1 && nodes[0]->scale != 1) return {true, first * nodes[0]->scale};
   std::vector<Node*> order(nodes.begin(), nodes.end());
   std::ranges::sort(order, std::greater(), [](const Node* node) { return node->sequence; });
   for (Node* node : order) node->carried = 0;  // not known
-  nodes[0]->carried = 1;
-  Scales scales{false, 1};
+  nodes[0]->carried = first;
+  Scales scales{false, first};
   std::unordered_map<const Autograd*, double> leaves;
   for (Node* node : order) {
     const double scale = node->carried * node->scale;

@@ -198,7 +198,7 @@ std::string dump(const Tensor& x);
 std::string dump_dot(const Tensor& x);
 
 /// @throws Error unless `gradient` is floating and has x's shape.
-void check_gradient(const Tensor& gradient, const Tensor& x);
+void check_gradient(const char* what, const Tensor& gradient, const Tensor& x);
 
 /// Makes `arg`, which is fresh, point at a tensor's data; an undefined tensor leaves it as it is.
 inline void point(Arg& arg, const Tensor& x) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <thread>
 
+#include "minim/autograd/loss_scale.h"
 #include "minim/autograd/recorder.h"
 
 namespace minim {
@@ -153,6 +154,22 @@ void Recorder::pass(const OpRow& row, std::span<const Tensor> operands,
   attach(row, node_, outputs, true);
 }
 
+void Recorder::watch(std::span<const Tensor> operands) {
+  if (!forward()) return;
+  for (const Tensor& x : operands)
+    if (x.defined() && !wanted(x) && !x.impl()->scalar)
+      replay_.constants.push_back({x.impl()->storage, x.version(), x.shape(), x.dtype()});
+}
+
+void Replay::check_constants() const {
+  for (const Constant& c : constants)
+    if (const auto storage = c.storage.lock(); storage && storage->version != c.version)
+      fail("[checkpoint backward] a tensor (", c.shape, " ", name_of(c.dtype),
+           ") that the function uses was changed in place since the forward: it is at version ",
+           storage->version, ", backward needs version ", c.version,
+           "; use an out-of-place op, or give the function a clone()");
+}
+
 Recorder* Recorder::replaying() {
   Recorder* replay = current_;
   while (replay && replay->forward()) replay = replay->outer_;
@@ -226,10 +243,15 @@ const Tensor& Tensor::set_requires_grad(bool on) const {
   return *this;
 }
 
-void check_gradient(const Tensor& gradient, const Tensor& x) {
+void check_gradient(const char* what, const Tensor& gradient, const Tensor& x) {
   if (!is_floating(gradient.dtype()) || !(gradient.shape() == x.shape()))
     fail("a gradient that is ", name_of(gradient.dtype()), gradient.shape(), " does not fit ",
          origin(x), " of shape ", x.shape(), "; it is floating and of the same shape");
+  if (std::isnan(carried_scale(gradient)))
+    fail("[", what, "] the gradient for ", origin(x),
+         " was computed from gradients that carry a loss scale and from what does not grow with "
+         "them (other values, or a function that is not linear): it fits no scale; call "
+         "scaler.unscale(optimizer) before gradients are changed");
 }
 
 Tensor Tensor::grad() const {
@@ -240,12 +262,7 @@ Tensor Tensor::grad() const {
 }
 
 void Tensor::set_grad(const Tensor& grad) const {
-  if (grad.defined()) check_gradient(grad, *this);
-  if (grad.defined() && std::isnan(carried_scale(grad)))
-    fail("[set_grad] the gradient for ", origin(*this),
-         " was computed from gradients that carry a loss scale and from what does not grow with "
-         "them (other values, or a function that is not linear): it fits no scale; call "
-         "scaler.unscale(optimizer) before gradients are changed");
+  if (grad.defined()) check_gradient("set_grad", grad, *this);
   Tensor before = grad;  // freed after the lock
   Autograd& a = autograd_of(*this);
   const LeafLock lock(a);

@@ -9,11 +9,21 @@
 namespace minim {
 
 struct Replay : Buried {
+  /// An operand that wants no gradient, of a call in it. Most are made in there, and gone by then.
+  struct Constant {
+    std::weak_ptr<Storage> storage;
+    uint64_t version;
+    Shape shape;
+    DType dtype;
+  };
   std::function<std::vector<Tensor>()> run;
   std::vector<uint64_t> sequences;  ///< of the calls in it
   std::vector<size_t> results;      ///< output k of the node is results[k] of run()
   std::vector<HookHandle> hooks;    ///< on tensors from outside, in the order of their calls
+  std::vector<Constant> constants;
   MemoryKind kind = MemoryScope::current();
+  /// @throws Error where one was changed in place since.
+  void check_constants() const;
 };
 
 class Recorder {
@@ -28,6 +38,8 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
 
   static Recorder* current() { return current_; }
+  /// Forward: notes which tensors that want no gradient a call reads.
+  void watch(std::span<const Tensor> operands);
   /// The innermost replay on this thread; null where nothing is done a second time.
   static Recorder* replaying();
   static uint64_t next_sequence();

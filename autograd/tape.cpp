@@ -108,6 +108,7 @@ void apply(const Hooks<GradHook>& hooks, Tensor& gradient, const OpRow& made_by,
       fail("[", made_by.name, " backward] a hook turned a gradient ", name_of(gradient.dtype()),
            gradient.shape(), " into ", name_of(replaced.dtype()), replaced.shape(),
            "; keep the shape, or return an undefined Tensor to leave it as it is");
+    check_hook_scale(made_by, replaced, scale);
     gradient = replaced;
   }
 }
@@ -128,9 +129,8 @@ class Pass {
   void run(Autograd& root, const Tensor& gradient) {
     live_pass = ++passes;
     claim(root_.get());
-    scales_ = trace_scales(nodes_);
-    live_scale = scales_.most;
-    if (root_) scale_ = scales_.most;
+    scales_ = trace_scales(nodes_, carried_scale(gradient));
+    live_scale = scale_ = scales_.most;
     parts::find(nodes_);
     todo_ = nodes_;
     std::make_heap(todo_.begin(), todo_.end(), kOlder);
@@ -218,6 +218,7 @@ class Pass {
   /// Records the calls again; their nodes take their turns among the others.
   void replay(const Node& node) {
     for (size_t k = 0; k < node.operands.size(); ++k) data_of(node.operands[k], node, "operand", k);
+    node.replay->check_constants();
     std::vector<Tensor> all;
     {
       GradScope recording(true);
@@ -370,7 +371,7 @@ static void differentiate(const Tensor& x, const Tensor gradient, bool retain_gr
   if (!x.requires_grad())
     fail("backward() from ", origin(x),
          ", which does not require gradients: no operand did, or it was made under NoGrad");
-  check_gradient(gradient, x);
+  check_gradient("backward", gradient, x);
   const std::shared_ptr<Autograd> root = x.impl()->autograd;
   if (root->output < 0) fail("backward() inside checkpoint(): nothing is recorded there");
   if (root->carries != 1)

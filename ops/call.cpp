@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "minim/amp/autocast.h"
-#include "minim/autograd/node.h"
+#include "minim/autograd/recorder.h"
 #include "minim/core/pool.h"
 #include "minim/core/probe.h"
 #include "minim/core/profile.h"
@@ -198,6 +198,8 @@ void call(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs,
     timed.made(std::span(args.out, size_t(args.n_out)));
   }
   if (Probe* probe = Probe::current()) probe->after_op(row, args, false);
+  if (Recorder* recorder = Recorder::current(); recorder && GradMode::enabled())
+    recorder->watch(xs);
   carry_marks(row, xs, outputs);
 
   bool wanted = GradMode::enabled() && std::any_of(xs.begin(), xs.end(), [](const Tensor& x) {

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <optional>
 
 #include "minim/amp/autocast.h"
 #include "minim/amp/grad_scaler.h"
@@ -192,6 +193,24 @@ TEST_CASE("checkpoint says what it cannot do") {
     Tensor(w).mul_(2.0);
   }
   CHECK_THROWS_WITH_AS(late.backward(ones({2})), Contains("'w') was changed in place"), Error);
+}
+
+TEST_CASE(
+    "a tensor without gradient that a checkpointed function used may not change before backward") {
+  const Tensor x = ones({2}).set_requires_grad();
+  for (bool lower : {false, true}) {
+    CAPTURE(lower);
+    Tensor frozen = full({2, 1}, 3), y;
+    const auto f = [&](const Tensor& a) { return matmul(a.reshape({1, 2}), frozen) * 2.0; };
+    {
+      std::optional<amp::Autocast> on;
+      if (lower) on.emplace(DType::bf16);
+      y = sum(autograd::checkpoint(f, x));
+    }
+    frozen.mul_(10);
+    CHECK_THROWS_WITH_AS(y.backward(), doctest::Contains("changed in place since the forward"),
+                         Error);
+  }
 }
 
 TEST_CASE("autocast that ended before backward is there again in the recompute") {

@@ -168,6 +168,39 @@ TEST_CASE("what a hook keeps of a scaled gradient carries the scale") {
   }
 }
 
+TEST_CASE("backward from a scaled gradient scales what it makes") {
+  const Tensor w = scalar(3), w2 = scalar(5);
+  GradScaler scaler({.init_scale = 1024});
+  optim::SGD both({w, w2}, {.lr = 1});
+  const Tensor h = w * 2.0, leaf = h.detach().clone().set_requires_grad();
+  scaler.scale(sum(leaf * w2)).backward();
+  h.backward(leaf.grad());
+  says(error_of([&] { optim::SGD({w}).step(); }), "still carries the loss scale 1024");
+  scaler.step(both);
+  CHECK(w.item() == 3 - 10);
+  CHECK(w2.item() == 5 - 6);
+  says(error_of([&] { w.backward(leaf.grad() + ones({1})); }), "fits no scale");
+}
+
+TEST_CASE("a hook gives back a gradient of the scale that it got, or it is an error") {
+  GradScaler scaler({.init_scale = 1024});
+  for (bool inner : {false, true}) {
+    CAPTURE(inner);
+    const auto of = [&](auto hook) {
+      const Tensor leaf = scalar(3), y = leaf * 2.0;
+      (inner ? y : leaf).register_hook(hook);
+      scaler.scale(sum(y)).backward();
+      return leaf.grad().item() / 1024;
+    };
+    CHECK(of([](const Tensor& g) { return g * 0.5; }) == 1);
+    says(error_of([&] { of([](const Tensor& g) { return g / norm(g) * 0.5; }); }), "scaler.scale(");
+    says(error_of([&] { of([](const Tensor&) { return ones({1}); }); }), "no loss scale;");
+    says(error_of([&] { of([](const Tensor& g) { return clamp(g, {-1, 1}); }); }), "mixture");
+    CHECK(of([&](const Tensor& g) { return scaler.scale(g / norm(g) * 0.5); }) ==
+          (inner ? 1 : 0.5));
+  }
+}
+
 TEST_CASE("a loss is not scaled inside a checkpointed function") {
   const Tensor w = scalar(3);
   GradScaler scaler({.init_scale = 1024});
