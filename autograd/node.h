@@ -197,8 +197,9 @@ std::string dump(const Tensor& x);
 /// leaves.
 std::string dump_dot(const Tensor& x);
 
-/// @throws Error unless `gradient` is floating and has x's shape.
-void check_gradient(const char* what, const Tensor& gradient, const Tensor& x);
+/// The gradient that was given for x: f64 only where x is. @throws Error unless it is of x's shape,
+/// of a floating dtype that is computed in, and of one loss scale.
+Tensor taken_as_gradient(const char* what, const Tensor& gradient, const Tensor& x);
 
 /// Makes `arg`, which is fresh, point at a tensor's data; an undefined tensor leaves it as it is.
 inline void point(Arg& arg, const Tensor& x) {

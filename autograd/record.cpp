@@ -243,15 +243,19 @@ const Tensor& Tensor::set_requires_grad(bool on) const {
   return *this;
 }
 
-void check_gradient(const char* what, const Tensor& gradient, const Tensor& x) {
-  if (!is_floating(gradient.dtype()) || !(gradient.shape() == x.shape()))
-    fail("a gradient that is ", name_of(gradient.dtype()), gradient.shape(), " does not fit ",
-         origin(x), " of shape ", x.shape(), "; it is floating and of the same shape");
+Tensor taken_as_gradient(const char* what, const Tensor& gradient, const Tensor& x) {
+  const DType d = gradient.dtype();
+  if (!is_floating(d) || is_storage_only(d) || !(gradient.shape() == x.shape()))
+    fail("[", what, "] a gradient that is ", name_of(d), gradient.shape(), " does not fit ",
+         origin(x), " of shape ", x.shape(), "; it is f16, bf16, f32 or f64 and of the same shape");
   if (std::isnan(carried_scale(gradient)))
     fail("[", what, "] the gradient for ", origin(x),
          " was computed from gradients that carry a loss scale and from what does not grow with "
          "them (other values, or a function that is not linear): it fits no scale; call "
          "scaler.unscale(optimizer) before gradients are changed");
+  if (d != DType::f64 || x.dtype() == DType::f64) return gradient;
+  NoGrad no_recording;
+  return gradient.to(DType::f32);  // so that what is inf there is seen
 }
 
 Tensor Tensor::grad() const {
@@ -262,8 +266,8 @@ Tensor Tensor::grad() const {
 }
 
 void Tensor::set_grad(const Tensor& grad) const {
-  if (grad.defined()) check_gradient("set_grad", grad, *this);
-  Tensor before = grad;  // freed after the lock
+  // Freed after the lock.
+  Tensor before = grad.defined() ? taken_as_gradient("set_grad", grad, *this) : grad;
   Autograd& a = autograd_of(*this);
   const LeafLock lock(a);
   if (!a.grad.defined() || !grad.defined()) a.since = 0;

@@ -109,7 +109,7 @@ void apply(const Hooks<GradHook>& hooks, Tensor& gradient, const OpRow& made_by,
            gradient.shape(), " into ", name_of(replaced.dtype()), replaced.shape(),
            "; keep the shape, or return an undefined Tensor to leave it as it is");
     check_hook_scale(made_by, replaced, scale);
-    gradient = replaced;
+    gradient = replaced.to(gradient.dtype());
   }
 }
 
@@ -371,7 +371,6 @@ static void differentiate(const Tensor& x, const Tensor gradient, bool retain_gr
   if (!x.requires_grad())
     fail("backward() from ", origin(x),
          ", which does not require gradients: no operand did, or it was made under NoGrad");
-  check_gradient("backward", gradient, x);
   const std::shared_ptr<Autograd> root = x.impl()->autograd;
   if (root->output < 0) fail("backward() inside checkpoint(): nothing is recorded there");
   if (root->carries != 1)
@@ -394,7 +393,7 @@ void Tensor::backward(bool retain_graph) const {
 }
 
 void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
-  differentiate(*this, gradient, retain_graph);
+  differentiate(*this, taken_as_gradient("backward", gradient, *this), retain_graph);
 }
 
 }  // namespace minim

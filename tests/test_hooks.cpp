@@ -6,6 +6,7 @@
 #include "minim/autograd/checkpoint.h"
 #include "minim/models/gpt.h"
 #include "minim/ops/functional.h"
+#include "minim/optim/optimizer.h"
 
 using namespace minim;
 using doctest::Contains;
@@ -294,4 +295,28 @@ TEST_CASE("a gradient has no derivative and backward through one names the op") 
   });
   sum(y).backward();
   CHECK_THROWS_WITH_AS(sum(from_hook * w).backward(), Contains("no second derivative"), Error);
+}
+
+TEST_CASE("a gradient is never of a wider dtype than its tensor takes, so that inf is seen") {
+  for (DType d : {DType::f32, DType::f16, DType::bf16}) {
+    CAPTURE(std::string(name_of(d)));
+    const Tensor w = ones({2}, d).set_requires_grad();
+    optim::SGD opt({w}, {.lr = 1, .allow_plain_half = true});
+    const auto is_skipped = [&] {
+      CHECK(w.grad().dtype() == DType::f32);
+      CHECK(opt.step().found_inf);
+      opt.zero_grad();
+    };
+    CHECK_THROWS_AS(w.set_grad(ones({2}, DType::f8e4m3)), Error);
+    w.set_grad(full({2}, 1e39, DType::f64));
+    is_skipped();
+    (w * 2.0).backward(full({2}, 1e39, DType::f64));
+    is_skipped();
+    w.backward(full({2}, 1e39, DType::f64));
+    is_skipped();
+    w.register_hook([](const Tensor& g) { return g.to(DType::f64) * 1e39; });
+    sum(w).backward();
+    is_skipped();
+    CHECK(w.to_vector() == std::vector<double>{1, 1});
+  }
 }
