@@ -175,6 +175,13 @@ void call(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs,
   }
   if (row.same_dtype) check_same_dtype(row, xs);
   check_numbers(row, xs, attrs, choice.dtype);
+  if (row.result == Result::boolean && is_half(choice.dtype)) {  // 0.1 is what f16 makes of it
+    const NoGrad no_recording;
+    if (cast.empty()) cast.assign(xs.begin(), xs.end());
+    for (Tensor& x : cast)
+      if (x.defined() && is_floating(x.dtype())) x = x.to(choice.dtype);
+    xs = cast;
+  }
 
   OpArgs args(int(xs.size()), row.outputs);
   args.dtype = choice.dtype;

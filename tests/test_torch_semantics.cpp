@@ -52,3 +52,16 @@ TEST_CASE("an integer is not changed in place by what is no integer") {
   x.add_(arange(3).to(DType::i32));
   CHECK(x.to_vector() == Values{0, 2, 4});
 }
+
+TEST_CASE("a 16-bit tensor is compared with a number as its dtype rounds it") {
+  for (DType d : {DType::f16, DType::bf16})
+    for (const Tensor& number : {Tensor(0.1), full({}, 0.1), full({}, 0.1, DType::f64)}) {
+      CAPTURE(std::string(name_of(d)));
+      const Tensor x = full({1}, 0.1, d);
+      CHECK((x == number).item() == 1);
+      CHECK((x < number).item() == 0);
+      CHECK((number >= x).item() == 1);
+      CHECK((x.to(DType::f32) == full({1}, 0.1)).item() == 0);
+      CHECK((x == full({1}, 0.1)).item() == 0);
+    }
+}
