@@ -153,6 +153,7 @@ Dataset load_files(const DataFiles& files, const std::optional<Tokenizer>& model
 }
 
 void save_tokens(const std::string& path, const TokenArray& tokens, const Tokenizer& tokenizer) {
+  const DirectoryLock alone(parent_of(path));  // two files that belong together
   StagedFile ids(path, token_file_bytes(tokens.to_vector(), tokenizer.vocab()));
   const std::string names = tokenizer.to_json();
   StagedFile named(beside(path), names);

@@ -1,6 +1,7 @@
 #include "minim/models/sync_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -31,6 +32,15 @@ void sync_tree(const fs::path& dir) {
 
 fs::path parent_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+DirectoryLock::DirectoryLock(const fs::path& dir)
+    : file_(::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  while (file_ >= 0 && ::flock(file_, LOCK_EX) != 0 && errno == EINTR) continue;
+}
+
+DirectoryLock::~DirectoryLock() {
+  if (file_ >= 0) ::close(file_);
 }
 
 int write_all(int file, std::string_view bytes) {

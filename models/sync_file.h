@@ -15,6 +15,19 @@ void sync_tree(const std::filesystem::path& dir);
 /// The directory that holds `path`: "." for a bare name.
 std::filesystem::path parent_of(const std::filesystem::path& path);
 
+/// Holds a directory against others that do so, in this process or another: flock, which ends with
+/// the process. Where the file system has none, nothing is held.
+class DirectoryLock {
+ public:
+  explicit DirectoryLock(const std::filesystem::path& dir);
+  ~DirectoryLock();
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+ private:
+  int file_;
+};
+
 /// New bytes for `path`, written to `path`.tmp and synced: a full disk shows now. A file that is
 /// there is not followed, if it is a link, but replaced.
 class StagedFile {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -102,7 +103,7 @@ std::string above(const std::optional<double>& floor, double loss) {
 
 /// Whether the trace can be written, or can be once the run's directory is there: asked before
 /// anything is moved or made.
-void check_trace(const fs::path& trace, const fs::path& run) {
+void check_trace(const fs::path& trace, const fs::path& run, const TrainConfig::Input& input) {
   const auto whole = [](const fs::path& p) { return fs::weakly_canonical(fs::absolute(p)); };
   const fs::path parent = models::parent_of(trace);
   std::error_code none;
@@ -113,6 +114,18 @@ void check_trace(const fs::path& trace, const fs::path& run) {
   if (!is_possible || fs::is_directory(trace, none))
     fail("'", trace.string(),
          "' (profile-trace) cannot be written: give a path in a directory that exists");
+  std::vector<std::string> read = input.data;
+  read.insert(read.end(), {input.val_data, input.tokenizer});
+  const bool is_read = std::ranges::any_of(
+      read, [&](const fs::path& file) { return fs::equivalent(trace, file, none); });
+  constexpr const char* kOwn[] = {"config.toml", "log.jsonl", "summary.json", "lock"};
+  const bool is_own =
+      whole(parent) == whole(run) && (std::ranges::count(kOwn, trace.filename().string()) > 0 ||
+                                      trace.filename().string().starts_with("checkpoint"));
+  if (is_read || is_own)
+    fail("'", trace.string(), "' (profile-trace) is ",
+         is_read ? "a file that the run reads" : "one of the run's own files",
+         ": give another path");
 }
 
 /// The loop around Trainer: log, live line, validations and checkpoints.
@@ -245,7 +258,7 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
     return s;
   }
   const bool traced = c.run.profile_trace != "none";
-  if (traced) check_trace(c.run.profile_trace, dir);
+  if (traced) check_trace(c.run.profile_trace, dir, c.input);
   if (in_place)
     held.keep();
   else

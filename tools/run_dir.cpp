@@ -38,6 +38,16 @@ bool is_run(const fs::path& dir) {
   return fs::exists(dir / "checkpoint" / "MANIFEST");
 }
 
+/// Whether it is a checkpoint, will be one, or lies in one.
+bool is_in_checkpoint(const fs::path& dir) {
+  for (fs::path at = fs::weakly_canonical(fs::absolute(dir)); at != at.root_path();
+       at = at.parent_path())
+    if (fs::exists(at / "MANIFEST") ||
+        (at.filename().string().starts_with("checkpoint") && is_run(at.parent_path())))
+      return true;
+  return false;
+}
+
 /// What a run leaves that was killed before it wrote its configuration.
 bool is_leftover(const fs::path& name) {
   return name == "lock" || name == "checkpoint.tmp" || name == "config.toml.tmp";
@@ -77,6 +87,9 @@ RunDirectory::RunDirectory(const fs::path& dir) : dir_(without_trailing_slash(di
   if (fs::is_symlink(dir_) && fs::exists(dir_)) dir_ = fs::canonical(dir_);
   if (fs::exists(dir_) && !fs::is_directory(dir_))
     fail("--out '", dir_.string(), "' is a file: give a directory");
+  if (is_in_checkpoint(dir_))
+    fail("--out '", dir_.string(),
+         "' is a checkpoint of a run, or lies in one: give another directory, or the run's own");
   create();
   try {
     lock_ = lock();

@@ -106,7 +106,26 @@ for ((i = 1; i <= 25; ++i)); do
   [[ ! -e kept.bin.tokenizer.json ]] || same_bytes kept.bin.tokenizer.json $of.bin.tokenizer.json
   succeeds data text --to kept.bin
 done
+for ((i = 1; i <= 5; ++i)); do
+  "$minim" data long --to two.bin >/dev/null & first=$!
+  "$minim" data text --to two.bin >/dev/null || failed "the second of two writers"
+  wait "$first" || failed "the first of two writers"
+  of=old
+  cmp -s two.bin old.bin || { of=new && same_bytes two.bin new.bin; }
+  same_bytes two.bin.tokenizer.json $of.bin.tokenizer.json
+done
 echo "a token file that changes ends its run, saved; one that is written anew is another file"
+
+succeeds train "${small[@]}" --steps 2 --out whole
+for inner in whole/checkpoint whole/checkpoint/more whole/checkpoint.new; do
+  refuses "$inner" "is a checkpoint of a run" train "${small[@]}" --steps 2 --out "$inner"
+done
+refuses whole/config.toml "one of the run's own files" \
+  train "${small[@]}" --steps 2 --out whole --profile-trace whole/config.toml
+refuses long "a file that the run reads" \
+  train --data long --steps 2 --out traced --profile-trace ./long
+succeeds sample --model whole --count 5
+echo "neither --out nor --profile-trace takes a file that a run needs"
 
 mkdir planted && echo mine >mine
 for name in lock log.jsonl config.toml.tmp; do
