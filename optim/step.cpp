@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <tuple>
 
 #include "minim/core/convert.h"
 #include "minim/core/cpu/isa.h"
@@ -241,13 +242,18 @@ void Optimizer::apply(std::vector<Tensor> grads, amp::Factors factors) {
   if (options_.maximize) factors.inverse_scale = -factors.inverse_scale;
   std::vector<amp::Factors> left(grads.size(), factors);  // for the pass over elements
   const std::vector<amp::Chunk> chunks = amp::chunks_of(grads);
+  // What needs memory comes first, as it may run out: until then nothing is changed.
+  std::vector<Tensor> momenta(grads.size());
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (!grads[i].defined() || rule_of(i).kind != Kind::muon) continue;
+    const double beta = options_.momentum.value_or(rule_of(i).momentum);
+    std::tie(grads[i], momenta[i]) =
+        muon_direction(grads[i], std::exchange(left[i], {}), slots_[i].states[0], beta);
+  }
   ++counter(applied_);
   for (size_t i = 0; i < grads.size(); ++i) {
-    if (!grads[i].defined()) continue;
-    ++counter(slots_[i].steps);
-    if (rule_of(i).kind != Kind::muon) continue;
-    grads[i] = muon_direction(grads[i], std::exchange(left[i], {}), slots_[i].states[0],
-                              options_.momentum.value_or(rule_of(i).momentum));
+    if (grads[i].defined()) ++counter(slots_[i].steps);
+    if (momenta[i].defined()) copy_elements(std::exchange(momenta[i], {}), slots_[i].states[0]);
   }
   auto in_its_type = [&](size_t i, auto&& f) {
     params_[i].dtype() == DType::f64 ? f(detail::Tag<double>{}) : f(detail::Tag<float>{});
