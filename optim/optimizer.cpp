@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "minim/autograd/node.h"
 
@@ -66,6 +67,22 @@ const Rule& rule_named(std::string_view name) {
   for (const Rule* r : {&kSGD, &kAdam, &kAdamW, &kMuon})
     if (name == r->name) return *r;
   fail("'", name, "' is no optimizer; known: sgd adam adamw muon");
+}
+
+std::vector<std::string> keys_of(std::span<const Tensor> params) {
+  std::vector<std::string> keys;
+  std::set<std::string> taken;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const std::string number = std::to_string(i);
+    std::string key = params[i].name().empty() ? number : params[i].name();
+    while (!taken.insert(key).second) key += "#" + number;
+    keys.push_back(std::move(key));
+  }
+  return keys;
+}
+
+bool is_averaged(const Tensor& param) {
+  return param.impl()->autograd && param.impl()->autograd->averaged;
 }
 
 Optimizer::Optimizer(const Rule& rule, std::vector<ParamGroup> groups, const Options& options)
@@ -165,9 +182,10 @@ void Optimizer::set_master(size_t i, const Tensor& values) {
 
 std::vector<NamedState> Optimizer::state() const {
   std::vector<NamedState> all{{"applied_steps", applied_}, {"lr", rate_}};
+  const std::vector<std::string> keys = keys_of(params_);
   for (size_t i = 0; i < params_.size(); ++i) {
     const Slot& slot = slots_[i];
-    std::string prefix = key_of(params_[i], i) + ".";
+    std::string prefix = keys[i] + ".";
     all.emplace_back(prefix + "step", slot.steps);
     if (slot.master.defined()) all.emplace_back(prefix + "master", slot.master);
     for (size_t k = 0; k < 3; ++k)
@@ -194,6 +212,9 @@ void copy_state(const char* who, const std::vector<NamedState>& saved,
     else if (it->second.dtype() != to.dtype() || !(it->second.shape() == to.shape()))
       wrong += "\n  " + name + " is " + shown(it->second) + ", expected " + shown(to);
   }
+  std::set<std::string> seen;
+  for (const auto& [name, from] : saved)
+    if (!seen.insert(name).second) wrong += "\n  " + name + " is given twice";
   for (const auto& [name, from] : given)
     if (std::ranges::find(mine, name, &NamedState::first) == mine.end())
       wrong += "\n  " + name + " is not expected";

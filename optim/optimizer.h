@@ -65,14 +65,17 @@ struct Options {
   bool fused = true;              ///< false: the reference, a loop per operation; the same bits
 };
 
-/// A parameter's name, or its number where it has none.
-inline std::string key_of(const Tensor& param, size_t index) {
-  return param.name().empty() ? std::to_string(index) : param.name();
-}
+/// Each parameter's name, or its number where it has none; where one before it has that already,
+/// with "#" and its number: "weight#2".
+std::vector<std::string> keys_of(std::span<const Tensor> params);
+
+/// Whether an average stands in for the values (optim/ema.h).
+bool is_averaged(const Tensor& param);
 
 using NamedState = std::pair<std::string, Tensor>;
 /// Copies `saved` into `mine`, by name. @throws Error, with `who` in front, naming every missing or
-/// unexpected name, and every other shape or dtype; nothing is changed then.
+/// unexpected name, what is given twice, every other shape or dtype, and a count below 0; nothing
+/// is changed then.
 void copy_state(const char* who, const std::vector<NamedState>& saved,
                 const std::vector<NamedState>& mine);
 
@@ -109,13 +112,12 @@ class Optimizer : public amp::Stepper {
 
   /// Everything that a step reads beside parameters, gradients and options, shared with the
   /// optimizer; counters are 0-dim i64, "lr" is f64: the rate that set_lr() gave last. Names are
-  /// "<parameter>.<what>", with the parameter's number where it has no name.
+  /// "<parameter>.<what>", the former by keys_of().
   std::vector<NamedState> state() const;
   /// A state without "lr" leaves the rate as it is. @throws Error as copy_state.
   void load_state(std::vector<NamedState> saved);
 
  private:
-  friend class Ema;  // while averages stand in for the weights
   struct Slot {
     size_t group;
     Tensor master, states[3], steps;
@@ -142,7 +144,6 @@ class Optimizer : public amp::Stepper {
   std::vector<Tensor> params_;
   std::vector<Slot> slots_;  ///< one per parameter
   Tensor applied_, rate_;
-  mutable int swaps_ = 0;  ///< averages that stand in for the weights
 };
 
 template <const Rule& rule>

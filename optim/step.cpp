@@ -203,7 +203,7 @@ void Optimizer::update_reference(size_t i, const Tensor& grad, const amp::Factor
 
 Tensor Optimizer::master(size_t i) const {
   const Tensor& own = slots_.at(i).master;
-  if (!own.defined() || swaps_ > 0 || !adopt(params_[i], own, false)) return own;
+  if (!own.defined() || is_averaged(params_[i]) || !adopt(params_[i], own, false)) return own;
   Tensor now = empty(own.shape(), own.dtype(), own.device());
   copy_elements(own, now);
   adopt(params_[i], now);
@@ -211,7 +211,10 @@ Tensor Optimizer::master(size_t i) const {
 }
 
 StepResult Optimizer::step(const StepRequest& request) try {
-  if (swaps_ > 0)
+  if (!(request.clip >= 0 && std::isfinite(request.clip)))
+    fail("[", rule_.name, "] clip is what gradients are multiplied by, in [0, inf), not ",
+         request.clip);
+  if (std::ranges::any_of(params_, is_averaged))
     fail("[", rule_.name,
          "] averages stand in for the weights, which come back when the Swap ends and would undo "
          "this step; end it first");

@@ -1,3 +1,9 @@
+#include <set>
+
+#include "minim/models/module.h"
+#include "minim/optim/clip.h"
+#include "minim/optim/ema.h"
+#include "minim/optim/gradient_statistics.h"
 #include "minim/tests/optim_fixture.h"
 
 using namespace minim;
@@ -143,4 +149,32 @@ TEST_CASE("a step bumps the version of what it changes, and of nothing else") {
   opt.step();
   CHECK(a.version() == va + 1);
   CHECK(b.version() == vb);
+}
+
+TEST_CASE("parameters of one name have states of their own, also beside a number that is a name") {
+  Tensor p[] = {parameter({1}, DType::f32, "weight"), parameter({2}, DType::f32, "1"),
+                parameter({3}, DType::f32, "weight"), parameter({4}),
+                parameter({5}, DType::f32, "3")};
+  const std::vector<Tensor> all(p, p + 5);
+  optim::AdamW one(all), two(all);
+  for (size_t i = 0; i < 5; ++i) set_grad(p[i], {double(i + 1)});
+  one.step();
+  std::set<std::string> names;
+  std::vector<optim::NamedState> saved;
+  for (const auto& [name, t] : one.state()) {
+    CHECK(names.insert(name).second);
+    saved.emplace_back(name, t.clone());
+  }
+  for (const char* name :
+       {"weight.exp_avg", "1.exp_avg", "weight#2.exp_avg", "3.exp_avg", "3#4.exp_avg"})
+    CHECK(names.contains(name));
+  two.load_state(saved);
+  for (size_t k = 0; k < saved.size(); ++k)
+    CHECK(two.state()[k].second.to_vector() == one.state()[k].second.to_vector());
+  names.clear();
+  for (const auto& [name, t] : optim::Ema(one, .5).state()) CHECK(names.insert(name).second);
+  names.clear();
+  for (const auto& s : optim::gradient_statistics(all)) CHECK(names.insert(s.name).second);
+  saved.push_back(saved.back());
+  says(error_of([&] { two.load_state(saved); }), "3#4.exp_avg_sq is given twice");
 }
