@@ -1,6 +1,7 @@
 #include "minim/optim/optimizer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <set>
@@ -16,6 +17,18 @@ void check_range(const Rule& rule, const char* what, double v, double end) {
   if (!(v >= 0 && v < end)) fail("[", rule.name, "] ", what, " must be in [0, ", end, "), not ", v);
 }
 
+/// What is taken in double is used in f32, but for parameters in f64.
+void check_fits(const Rule& rule, const char* what, double v, const std::vector<ParamGroup>& groups,
+                bool may_be_0 = true) {
+  const float used = float(v);
+  if (!std::isinf(used) && (used != 0 || v == 0 || may_be_0)) return;
+  for (const ParamGroup& g : groups)
+    for (const Tensor& p : g.params)
+      if (p.defined() && p.dtype() != DType::f64)
+        fail("[", rule.name, "] ", what, " = ", v, " is ", used,
+             " in f32, in which parameters are updated that are not f64; give one that f32 holds");
+}
+
 void check_options(const Rule& rule, const Options& o, const std::vector<ParamGroup>& groups) {
   const Options usual;
   check_range(rule, "lr", o.lr, kInfinity);
@@ -24,6 +37,8 @@ void check_options(const Rule& rule, const Options& o, const std::vector<ParamGr
   check_range(rule, "betas[1]", o.betas[1], 1);
   check_range(rule, "momentum", o.momentum.value_or(0), kInfinity);
   check_range(rule, "weight_decay", o.weight_decay.value_or(0), kInfinity);
+  check_fits(rule, "eps", o.eps, groups, false);
+  check_fits(rule, "momentum", o.momentum.value_or(0), groups);
   bool used[3] = {};  // by kind
   for (const ParamGroup& g : groups) used[size_t(g.rule->kind)] = true;
   auto [sgd, adam, muon] = used;
@@ -59,6 +74,12 @@ void check_storage(const Rule& rule, const Options& o, const Tensor& p, const st
   if (p.dtype() != DType::bf16)
     fail("[", rule.name, "] ", label,
          " is f16: stochastic rounding needs bf16's range; set masters = true");
+}
+
+/// A group's rate while the optimizer's is `lr` and was `first`.
+double rate_of(const ParamGroup& group, double lr, double first) {
+  if (!group.lr) return lr;
+  return lr == first ? *group.lr : *group.lr * (lr / first);
 }
 
 }  // namespace
@@ -100,9 +121,11 @@ Optimizer::Optimizer(const Rule& rule, std::vector<ParamGroup> groups, const Opt
         group.weight_decay.value_or(options.weight_decay.value_or(group.rule->weight_decay));
     check_range(rule, "a group's lr", group.lr.value_or(options.lr), kInfinity);
     check_range(rule, "a group's weight_decay", *group.weight_decay, kInfinity);
+    check_fits(rule, "weight_decay", *group.weight_decay, {group});
     for (const Tensor& p : group.params) add_parameter(p, g);
   }
   if (params_.empty()) fail("[", rule.name, "] was given no parameters");
+  check_rate("lr", options.lr);
 }
 
 void Optimizer::add_parameter(const Tensor& p, size_t group) {
@@ -153,21 +176,24 @@ void Optimizer::zero_grad() {
   for (const Tensor& p : params_) p.set_grad({});
 }
 
-void Optimizer::set_lr(double lr) {
-  check_range(rule_, "lr", lr, kInfinity);
-  for (const ParamGroup& g : groups_)
+/// @throws Error where lr cannot be the rate.
+void Optimizer::check_rate(const char* what, double lr) const {
+  check_range(rule_, what, lr, kInfinity);
+  for (const ParamGroup& g : groups_) {
     if (options_.lr == 0 && lr != 0 && g.lr.value_or(0) != 0)
       fail("[", rule_.name, "] set_lr(", lr, "): a group's rate of ", *g.lr,
            " has no proportion to options.lr, which is 0; give the options the rate that the "
            "groups' rates stand beside");
+    check_fits(rule_, g.lr ? "a group's lr" : what, rate_of(g, lr, options_.lr), {g});
+  }
+}
+
+void Optimizer::set_lr(double lr) {
+  check_rate("lr", lr);
   rate() = lr;
 }
 
-double Optimizer::lr(size_t group) const {
-  const std::optional<double>& own = groups_.at(group).lr;
-  if (!own) return rate();
-  return rate() == options_.lr ? *own : *own * (rate() / options_.lr);
-}
+double Optimizer::lr(size_t group) const { return rate_of(groups_.at(group), rate(), options_.lr); }
 
 void Optimizer::set_master(size_t i, const Tensor& values) {
   const Slot& slot = slots_.at(i);
@@ -195,8 +221,10 @@ std::vector<NamedState> Optimizer::state() const {
 }
 
 void Optimizer::load_state(std::vector<NamedState> saved) {
-  if (std::ranges::find(saved, "lr", &NamedState::first) == saved.end())
-    saved.emplace_back("lr", rate_);
+  auto lr = std::ranges::find(saved, "lr", &NamedState::first);
+  if (lr == saved.end()) lr = saved.insert(lr, {"lr", rate_});
+  if (lr->second.dtype() == DType::f64 && lr->second.rank() == 0)
+    check_rate("the saved lr", lr->second.item());
   copy_state(rule_.name, saved, state());
 }
 
@@ -211,6 +239,8 @@ void copy_state(const char* who, const std::vector<NamedState>& saved,
       wrong += "\n  " + name + " is missing";
     else if (it->second.dtype() != to.dtype() || !(it->second.shape() == to.shape()))
       wrong += "\n  " + name + " is " + shown(it->second) + ", expected " + shown(to);
+    else if (to.dtype() == DType::i64 && it->second.item<int64_t>() < 0)
+      wrong += "\n  " + name + " is below 0: " + to_string(it->second);
   }
   std::set<std::string> seen;
   for (const auto& [name, from] : saved)

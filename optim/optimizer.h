@@ -114,7 +114,8 @@ class Optimizer : public amp::Stepper {
   /// optimizer; counters are 0-dim i64, "lr" is f64: the rate that set_lr() gave last. Names are
   /// "<parameter>.<what>", the former by keys_of().
   std::vector<NamedState> state() const;
-  /// A state without "lr" leaves the rate as it is. @throws Error as copy_state.
+  /// A state without "lr" leaves the rate as it is. @throws Error as copy_state, and for a rate
+  /// that set_lr() refuses.
   void load_state(std::vector<NamedState> saved);
 
  private:
@@ -133,6 +134,7 @@ class Optimizer : public amp::Stepper {
   void update_reference(size_t i, const Tensor& grad, const amp::Factors& factors) const;
   template <class A>
   void store(size_t i, Index begin, Index n, const A* values) const;
+  void check_rate(const char* what, double lr) const;
   void add_parameter(const Tensor& p, size_t group);
   bool is_known(const Tensor& p, size_t group) const;
   static int64_t& counter(const Tensor& t) { return *static_cast<int64_t*>(t.data()); }
