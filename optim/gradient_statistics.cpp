@@ -24,6 +24,7 @@ GradientStatistics statistics_of(std::string name, const A* g, Index n) {
 
 std::vector<GradientStatistics> gradient_statistics(std::span<const Tensor> given) {
   const std::vector<Tensor> params = amp::each_once(given);
+  for (size_t i = 0; i < params.size(); ++i) amp::check_leaf(params[i], i, "gradient_statistics");
   amp::check_scale(params, 1, "gradient_statistics");
   std::vector<Tensor> gradients = amp::dense_gradients(params);
   const std::vector<std::string> keys = keys_of(params);

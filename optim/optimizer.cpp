@@ -132,6 +132,7 @@ void Optimizer::add_parameter(const Tensor& p, size_t group) {
   std::string label = amp::label(p, params_.size());
   const Rule& rule = *groups_[group].rule;
   check_storage(rule, options_, p, label);
+  amp::check_leaf(p, params_.size(), rule.name);
   if (is_known(p, group)) return;
   DType wide = promote_types(p.dtype(), DType::f32);
   Slot slot{group, {}, {}, zeros({}, DType::i64)};

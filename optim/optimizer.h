@@ -81,9 +81,10 @@ void copy_state(const char* who, const std::vector<NamedState>& saved,
 
 class Optimizer : public amp::Stepper {
  public:
-  /// @throws Error when a number is out of range, a parameter is in two groups, shares memory with
-  /// another, is not floating, is a strided view, or is stored in 16 bits while the options do not
-  /// say how.
+  /// @throws Error when a number is out of range, or of that of the dtype that a parameter is
+  /// updated in, or when a parameter is in two groups, shares memory with another, was made by an
+  /// op, is not floating, is a strided view, or is stored in 16 bits while the options do not say
+  /// how.
   Optimizer(const Rule& rule, std::vector<ParamGroup> groups, const Options& options);
 
   std::vector<Tensor> parameters() const override { return params_; }  ///< each once

@@ -232,3 +232,22 @@ TEST_CASE("a step refuses to multiply gradients by NaN, by inf or by less than 0
   CHECK(scaler.step(opt, .5).stepped);
   CHECK(w.item() == .5);
 }
+
+TEST_CASE("what an op made is refused as a parameter, by optimizers, clipping and modules") {
+  Tensor w = parameter({1}, DType::f32, "w"), made = w * 2;
+  const std::vector<Tensor> all{w, made};
+  for (const std::function<void()>& act : std::vector<std::function<void()>>{
+           [&] { optim::SGD{all}; }, [&] { optim::clip_grad_norm(all, 1); },
+           [&] { optim::clip_grad_value(all, 1); }, [&] { optim::grad_norm(all); },
+           [&] { optim::gradient_statistics(all); }}) {
+    const std::string error = error_of(act);
+    says(error, "can't optimize a tensor that an op made: parameter 1 is the result of mul");
+    says(error, ".detach().set_requires_grad()");
+  }
+  struct Uses : models::Module {
+    explicit Uses(Tensor t) : weight(t) { parameter("weight", weight); }
+    Tensor weight;
+  };
+  says(error_of([&] { Uses{made}; }), "parameter 'weight' is the result of mul");
+  CHECK(Uses(made.detach().set_requires_grad()).weight.requires_grad());
+}
