@@ -171,6 +171,8 @@ void GradScaler::unscale(Stepper& optimizer) try {
 }
 
 StepResult GradScaler::step(Stepper& optimizer, double clip, std::optional<double> max_norm) try {
+  if (!(clip >= 0 && clip < std::numeric_limits<double>::infinity()))
+    fail("[GradScaler::step] clip is what gradients are multiplied by, in [0, inf), not ", clip);
   Stage& stage = stages_[&optimizer];
   if (config_.enabled && stage.stepped)
     fail("[GradScaler::step] step() came first; one step of each optimizer between two update()s");

@@ -119,6 +119,15 @@ std::string label(const Tensor& param, size_t index) {
                                                   : "'" + param.name() + "'";
 }
 
+void check_leaf(const Tensor& param, size_t index, const char* what) {
+  const auto& a = param.impl()->autograd;
+  if (a && a->node)
+    fail("[", what, "] can't optimize a tensor that an op made: ", label(param, index),
+         " is the result of ", a->node->row->name,
+         ", and gradients go on to what that was made from; give those, or make it a leaf: "
+         ".detach().set_requires_grad()");
+}
+
 void check_scale(std::span<const Tensor> params, double expected, const char* what) {
   for (size_t i = 0; i < params.size(); ++i) {
     const Tensor g = params[i].grad();

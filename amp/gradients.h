@@ -76,6 +76,9 @@ inline bool is_scale(double v) {
 /// "'head.weight'", or "parameter 3" where it has no name.
 std::string label(const Tensor& param, size_t index);
 
+/// @throws Error for a parameter that an op made: no gradient ends there.
+void check_leaf(const Tensor& param, size_t index, const char* what);
+
 /// @throws Error when a gradient carries another loss scale than `expected`, naming the parameter
 /// and the fix.
 void check_scale(std::span<const Tensor> params, double expected, const char* what);

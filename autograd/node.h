@@ -53,6 +53,8 @@ struct Autograd {
   Autograd() = default;
   ~Autograd();
   bool requires_grad = false;
+  bool frozen = false;         ///< set_requires_grad(false) is what was said last
+  bool averaged = false;       ///< an average stands in for the values (optim/ema.h)
   std::atomic_flag busy;       ///< leaves only: a LeafLock has it
   std::shared_ptr<Node> node;  ///< null for leaves
   int output = 0;              ///< which of the node's outputs

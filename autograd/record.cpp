@@ -239,7 +239,9 @@ bool Tensor::requires_grad() const {
 const Tensor& Tensor::set_requires_grad(bool on) const {
   if (on && !is_floating(dtype()))
     fail("only floating tensors can require gradients, this one is ", name_of(dtype()));
-  autograd_of(*this).requires_grad = on;
+  Autograd& a = autograd_of(*this);
+  a.requires_grad = on;
+  a.frozen = !on;
   return *this;
 }
 

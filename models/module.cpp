@@ -1,8 +1,12 @@
 #include "minim/models/module.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
+
+#include "minim/core/convert.h"
+#include "minim/core/number.h"
 
 namespace minim::models {
 namespace {
@@ -22,6 +26,29 @@ bool same_values(const Tensor& a, const Tensor& b) {
                             [](double x, double y) { return x == y || (x != x && y != y); });
 }
 
+/// The first finite value that is none in the dtype; 0 where there is none.
+double first_lost(const Tensor& x, DType dtype) {
+  if (!is_floating(dtype) || promote_types(x.dtype(), dtype) == dtype) return 0;
+  const Tensor dense = x.detach().contiguous();
+  const double most = info(dtype).max;
+  constexpr Index kRun = 512;
+  double buffer[kRun];
+  for (Index at = 0; at < dense.numel(); at += kRun) {
+    const Index n = std::min(kRun, dense.numel() - at);
+    const double* v = load_run(advance(std::as_const(dense).data(), dense.dtype(), at),
+                               dense.dtype(), 1, n, buffer);
+    for (Index i = 0; i < n; ++i)
+      if (std::fabs(v[i]) > most && !detail::fits(v[i], dtype)) return v[i];
+  }
+  return 0;
+}
+std::string told(double lost, DType dtype) {
+  std::ostringstream text;
+  text << lost << ", which does not fit " << name_of(dtype) << ", whose largest value is "
+       << info(dtype).max;
+  return text.str();
+}
+
 }  // namespace
 
 template <class F>
@@ -30,14 +57,32 @@ void Module::visit(const std::string& prefix, F&& f) const {
   for (const auto& [name, member] : children_) member->visit(prefix + name + ".", f);
 }
 
+/// Two members of one name would be one in a checkpoint.
+void Module::check_free(const std::string& name) const {
+  const auto has = [&](const auto& list) {
+    return std::ranges::any_of(list, [&](const auto& entry) { return entry.first == name; });
+  };
+  if (has(parameters_) || has(buffers_) || has(children_))
+    fail("[module '", path(), "'] attribute '", name,
+         "' already exists; a parameter, buffer or child needs a name that no other has here");
+}
+
 void Module::parameter(std::string name, Tensor& member) {
-  if (!member.impl()->autograd) member.set_requires_grad();
+  check_free(name);
+  const auto& a = member.impl()->autograd;
+  if (a && a->node)
+    fail("[module '", path(), "'] can't optimize a tensor that an op made: parameter '", name,
+         "' is the result of ", a->node->row->name,
+         "; register a leaf: .detach().set_requires_grad()");
+  if (!a || !a->frozen) member.set_requires_grad();
   parameters_.emplace_back(std::move(name), &member);
 }
 void Module::buffer(std::string name, Tensor& member) {
+  check_free(name);
   buffers_.emplace_back(std::move(name), &member);
 }
 void Module::child(std::string name, Module& member) {
+  check_free(name);
   if (!member.parent_) {
     member.parent_ = this;
     member.put_under(path_ ? *path_ + "." + name : name);
@@ -110,11 +155,19 @@ void Module::train(bool on) {
 void Module::to(DType dtype) {
   MemoryScope kind(MemoryKind::weights);
   std::map<const TensorImpl*, std::pair<Tensor, Tensor>> done;  // old, held so, and new
-  visit("", [&](const std::string&, const Module& m) {
+  std::vector<std::pair<Tensor*, Tensor>> all;                  // where they go, once all are made
+  visit("", [&](const std::string& prefix, const Module& m) {
     for (const auto& [name, member] : m.parameters_) {
       if (member->dtype() == dtype) continue;
       auto [it, is_new] = done.try_emplace(member->impl(), *member, Tensor());
       if (is_new) {
+        if (autograd_of(*member).averaged)
+          fail(
+              "[Module::to] averages stand in for the weights, which would be lost; end the Swap "
+              "first");
+        if (const double lost = first_lost(*member, dtype))
+          fail("[Module::to] ", prefix, name, " has the value ", told(lost, dtype),
+               "; choose a dtype of a wider range, or clamp it first");
         Tensor converted = member->detach().to(dtype).set_name(member->name());
         converted.set_requires_grad(member->requires_grad());
         autograd_of(converted).hooks = autograd_of(*member).hooks;
@@ -122,9 +175,10 @@ void Module::to(DType dtype) {
             std::string("Module::to(") + name_of(dtype) + (path_ ? ") of '" + *path_ + "'" : ")");
         it->second.second = converted;
       }
-      *member = it->second.second;
+      all.emplace_back(member, it->second.second);
     }
   });
+  for (const auto& [member, converted] : all) *member = converted;
 }
 
 NamedTensors Module::state_dict() const { return each_once(every_state()); }
@@ -148,8 +202,10 @@ void Module::load_state_dict(const NamedTensors& given) {
     if (!(it->second.shape() == tensor.shape()))
       wrong += "\n  " + name + " has shape " + to_string(it->second.shape()) + ", the model's is " +
                to_string(tensor.shape());
-    else if (auto [first, is_new] = from.try_emplace(tensor.impl(), *it);
-             !is_new && !same_values(first->second.second, it->second))
+    else if (auto [first, is_new] = from.try_emplace(tensor.impl(), *it); is_new) {
+      if (const double lost = first_lost(it->second, tensor.dtype()))
+        wrong += "\n  " + name + " has the value " + told(lost, tensor.dtype());
+    } else if (!same_values(first->second.second, it->second))
       wrong += "\n  " + first->second.first + " and " + name +
                " are one tensor in the model, but differ";
   }

@@ -46,14 +46,17 @@ class Module {
 
   /// Converts every parameter of another dtype, which makes a new tensor without a gradient: tied
   /// ones stay tied, frozen ones frozen, and hooks stay. What was taken from the module before, as
-  /// by an optimizer, is the old tensor.
+  /// by an optimizer, is the old tensor. @throws Error for a finite value that the dtype makes inf
+  /// of, and while averages stand in for the weights; nothing is changed then, nor where memory
+  /// runs out.
   void to(DType dtype);
 
   /// Parameters and buffers by name; a tied tensor once, under the first of its names.
   NamedTensors state_dict() const;
   /// Copies values in, rounding to each parameter's dtype. A tied tensor may be given under any of
   /// its names, or several. @throws Error naming every missing and unexpected name, every shape
-  /// that differs, and what differs though it is tied here; nothing is changed then.
+  /// that differs, what differs though it is tied here, and what has a finite value that the
+  /// parameter's dtype does not hold; nothing is changed then.
   void load_state_dict(const NamedTensors& state);
 
   /// Gives every parameter its dotted name (a tied one the first), for messages. Call once, on the
@@ -69,13 +72,15 @@ class Module {
     const ModuleScope scope(path_);
     return after_hooks(x, body());
   }
-  /// Makes it require gradients, unless set_requires_grad(false) was said of it before.
+  /// Makes it require gradients, unless set_requires_grad(false) was said of it last.
+  /// @throws Error for a tensor that an op made, and, as the other two, for a name that is taken.
   void parameter(std::string name, Tensor& member);
   void buffer(std::string name, Tensor& member);
   void child(std::string name, Module& member);  ///< may be another's child too
 
  private:
   using Members = std::vector<std::pair<std::string, Tensor*>>;
+  using Children = std::vector<std::pair<std::string, Module*>>;
   template <class F>
   void visit(const std::string& prefix, F&& f) const;
   Tensor after_hooks(const Tensor& x, Tensor y) const;
@@ -84,8 +89,9 @@ class Module {
   NamedTensors all_of(Members Module::*list) const;
   void add_modules(const std::string& path, std::vector<std::pair<std::string, Module*>>& all);
   void put_under(const std::string& parent);
+  void check_free(const std::string& name) const;
   Members parameters_, buffers_;
-  std::vector<std::pair<std::string, Module*>> children_;
+  Children children_;
   Hooks<ForwardHook> hooks_;
   ModuleScope::Path path_;
   const Module* parent_ = nullptr;  ///< the first that registered it: only compared

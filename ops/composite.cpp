@@ -66,6 +66,9 @@ Tensor batch_norm_update(const Tensor& x, Tensor running_mean, Tensor running_va
   if (x.rank() > 1 && x.numel() > 0 && x.numel() == x.size(1))
     fail("[batch_norm_update] x ", x.shape(), " has one value per channel: its variance says ",
          "nothing; train on a larger batch, or use the running statistics (a module's eval mode)");
+  if (!(attrs.momentum >= 0 && attrs.momentum <= 1))
+    fail("[batch_norm_update] momentum is the share of the batch in the running statistics, in ",
+         "[0, 1], not ", attrs.momentum);
   const std::vector<Tensor> out =
       call(Op::batch_norm, std::array{x, Tensor(), Tensor(), weight, bias},
            Attrs(op::BatchNorm::Attrs{attrs.eps}));

@@ -32,7 +32,8 @@ struct BatchNormUpdate {
 /// They are moved by the forward, so also where the step is then skipped because gradients overflow
 /// under the loss scale: the batch was sound. A batch whose statistics are not finite never moves
 /// them.
-/// @throws Error where the batch has one value per channel, or a running statistic is not (C).
+/// @throws Error where the batch has one value per channel, a running statistic is not (C), or the
+/// momentum is not in [0, 1].
 Tensor batch_norm_update(const Tensor& x, Tensor running_mean, Tensor running_var,
                          const Tensor& weight = {}, const Tensor& bias = {},
                          const BatchNormUpdate& attrs = {});

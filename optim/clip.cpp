@@ -37,6 +37,7 @@ struct SumOfSquares {
 };
 
 std::vector<Tensor> unscaled_gradients(std::span<const Tensor> params, const char* what) {
+  for (size_t i = 0; i < params.size(); ++i) amp::check_leaf(params[i], i, what);
   amp::check_scale(params, 1, what);
   return amp::dense_gradients(amp::each_once(params));
 }

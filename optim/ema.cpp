@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "minim/autograd/node.h"
+#include "minim/core/pool.h"
 #include "minim/core/warn.h"
 #include "minim/ops/functional.h"
 
@@ -37,7 +38,7 @@ Tensor Ema::weights(size_t i) const {
 }
 
 void Ema::update() {
-  if (optimizer_.swaps_ > 0)
+  if (std::ranges::any_of(params_, is_averaged))
     fail("[Ema::update] averages stand in for the weights; end the Swap first");
   NoGrad no_recording;
   double n = double((*updates_.span<int64_t>().data())++);
@@ -48,28 +49,40 @@ void Ema::update() {
 
 std::vector<NamedState> Ema::state() const {
   std::vector<NamedState> all{{"updates", updates_}};
-  for (size_t i = 0; i < params_.size(); ++i)
-    all.emplace_back(key_of(params_[i], i) + ".ema", averages_[i]);
+  const std::vector<std::string> keys = keys_of(params_);
+  for (size_t i = 0; i < params_.size(); ++i) all.emplace_back(keys[i] + ".ema", averages_[i]);
   return all;
 }
 
-Ema::Swap::Swap(const Ema& ema) : optimizer_(ema.optimizer_), params_(ema.params_) {
-  for (size_t i = 0; i < params_.size(); ++i) {
-    weights_.push_back(params_[i].clone());
-    overwrite(params_[i], ema.averages_[i]);
+Ema::Swap::Swap(const Ema& ema) try : params_(ema.params_) {
+  for (size_t i = 0; i < params_.size(); ++i)
+    if (is_averaged(params_[i]))
+      fail("[Ema::swap] averages stand in for ", amp::label(params_[i], i),
+           " already, which this would keep for the weights; end that Swap first");
+  for (const Tensor& p : params_) {
+    weights_.push_back(p.clone());
+    autograd_of(p);  // for the mark
   }
-  for (const Tensor& p : params_) versions_.push_back(p.version());
-  ++optimizer_.swaps_;
+  versions_.resize(params_.size());
+  for (size_t i = 0; i < params_.size(); ++i) {  // from here on no memory is asked for
+    overwrite(params_[i], ema.averages_[i]);
+    versions_[i] = params_[i].version();
+    autograd_of(params_[i]).averaged = true;
+  }
+} catch (const std::bad_alloc&) {
+  pool::fail_full("Ema::swap");
 }
 
 Ema::Swap::~Swap() {
-  --optimizer_.swaps_;
   for (size_t i = 0; i < params_.size(); ++i)
     if (params_[i].version() != versions_[i])
       warn("[Ema] ", amp::label(params_[i], i),
            " was written while its average stood in for it; that is lost, as the weights from "
            "before come back");
-  for (size_t i = 0; i < params_.size(); ++i) overwrite(params_[i], weights_[i]);
+  for (size_t i = 0; i < params_.size(); ++i) {
+    overwrite(params_[i], weights_[i]);
+    autograd_of(params_[i]).averaged = false;
+  }
 }
 
 }  // namespace minim::optim

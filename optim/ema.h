@@ -19,9 +19,11 @@ class Ema {
   /// @throws Error while averages stand in for the weights.
   void update();
 
-  /// While it lives, the parameters are the averages, rounded to their dtype, and the optimizer
-  /// refuses to step; masters stay as they are. Its end puts the weights back, bit for bit, and
-  /// warns where somebody has written a parameter in between, as that is lost.
+  /// While it lives, the parameters are the averages, rounded to their dtype, and every optimizer
+  /// that has one of them refuses to step; masters stay as they are. Its end puts the weights back,
+  /// bit for bit, and warns where somebody has written a parameter in between, as that is lost.
+  /// @throws Error where averages stand in for a parameter already; nothing is changed then, nor
+  /// where memory runs out.
   class Swap {
    public:
     explicit Swap(const Ema& ema);
@@ -30,7 +32,6 @@ class Ema {
     Swap& operator=(const Swap&) = delete;
 
    private:
-    const Optimizer& optimizer_;
     std::vector<Tensor> params_, weights_;
     std::vector<uint64_t> versions_;  ///< of the averages
   };

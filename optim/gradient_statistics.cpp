@@ -24,15 +24,16 @@ GradientStatistics statistics_of(std::string name, const A* g, Index n) {
 
 std::vector<GradientStatistics> gradient_statistics(std::span<const Tensor> given) {
   const std::vector<Tensor> params = amp::each_once(given);
+  for (size_t i = 0; i < params.size(); ++i) amp::check_leaf(params[i], i, "gradient_statistics");
   amp::check_scale(params, 1, "gradient_statistics");
   std::vector<Tensor> gradients = amp::dense_gradients(params);
+  const std::vector<std::string> keys = keys_of(params);
   std::vector<GradientStatistics> all(params.size());
   parallel_for(Index(params.size()), 1, [&](Index begin, Index end) {
     for (size_t i = size_t(begin); i < size_t(end); ++i) {
       const Tensor& g = gradients[i];
       if (!g.defined() || g.numel() == 0) continue;
-      std::string name = key_of(params[i], i);
-      amp::with_elements(g, [&](auto* p, Index n) { all[i] = statistics_of(name, p, n); });
+      amp::with_elements(g, [&](auto* p, Index n) { all[i] = statistics_of(keys[i], p, n); });
     }
   });
   std::erase_if(all, [](const GradientStatistics& s) { return s.name.empty(); });

@@ -22,12 +22,12 @@ Tensor orthogonalized(const Tensor& matrix) {
   return (tall ? x.transpose(0, 1) : x).contiguous();
 }
 
-Tensor muon_direction(const Tensor& gradient, const amp::Factors& factors, const Tensor& momentum,
-                      double beta) {
+std::pair<Tensor, Tensor> muon_direction(const Tensor& gradient, const amp::Factors& factors,
+                                         const Tensor& momentum, double beta) {
   NoGrad no_recording;
   Tensor g = (gradient * factors.inverse_scale * factors.clip).to(momentum.dtype());
-  copy_elements(lerp(momentum, g, 1 - beta), momentum);
-  return orthogonalized(lerp(g, momentum, beta));
+  Tensor next = lerp(momentum, g, 1 - beta);
+  return {orthogonalized(lerp(g, next, beta)), next};
 }
 
 double muon_scale(const Tensor& matrix, bool match_adamw_rms) {

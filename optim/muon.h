@@ -11,10 +11,11 @@ namespace minim::optim {
 /// [0.7, 1.2], but for those that were below about 0.001 of |x|; zeros stay zeros.
 Tensor orthogonalized(const Tensor& x);
 
-/// The direction in which to go against the gradient, after the factors: momentum takes in (1 -
-/// beta) of it, and beta of the way from the gradient to the momentum (Nesterov) is orthogonalized.
-Tensor muon_direction(const Tensor& gradient, const amp::Factors& factors, const Tensor& momentum,
-                      double beta);
+/// The direction in which to go against the gradient, after the factors, and the next momentum:
+/// that takes in (1 - beta) of the gradient, and beta of the way from the gradient to it (Nesterov)
+/// is orthogonalized.
+std::pair<Tensor, Tensor> muon_direction(const Tensor& gradient, const amp::Factors& factors,
+                                         const Tensor& momentum, double beta);
 
 /// What a matrix of that shape multiplies the rate by: sqrt(max(1, rows / columns)), or, to match
 /// the root mean square of AdamW's steps, 0.2 sqrt(max(rows, columns)) (Liu et al., "Muon is

@@ -1,8 +1,10 @@
 #include "minim/optim/optimizer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "minim/autograd/node.h"
 
@@ -15,6 +17,18 @@ void check_range(const Rule& rule, const char* what, double v, double end) {
   if (!(v >= 0 && v < end)) fail("[", rule.name, "] ", what, " must be in [0, ", end, "), not ", v);
 }
 
+/// What is taken in double is used in f32, but for parameters in f64.
+void check_fits(const Rule& rule, const char* what, double v, const std::vector<ParamGroup>& groups,
+                bool may_be_0 = true) {
+  const float used = float(v);
+  if (!std::isinf(used) && (used != 0 || v == 0 || may_be_0)) return;
+  for (const ParamGroup& g : groups)
+    for (const Tensor& p : g.params)
+      if (p.defined() && p.dtype() != DType::f64)
+        fail("[", rule.name, "] ", what, " = ", v, " is ", used,
+             " in f32, in which parameters are updated that are not f64; give one that f32 holds");
+}
+
 void check_options(const Rule& rule, const Options& o, const std::vector<ParamGroup>& groups) {
   const Options usual;
   check_range(rule, "lr", o.lr, kInfinity);
@@ -23,6 +37,8 @@ void check_options(const Rule& rule, const Options& o, const std::vector<ParamGr
   check_range(rule, "betas[1]", o.betas[1], 1);
   check_range(rule, "momentum", o.momentum.value_or(0), kInfinity);
   check_range(rule, "weight_decay", o.weight_decay.value_or(0), kInfinity);
+  check_fits(rule, "eps", o.eps, groups, false);
+  check_fits(rule, "momentum", o.momentum.value_or(0), groups);
   bool used[3] = {};  // by kind
   for (const ParamGroup& g : groups) used[size_t(g.rule->kind)] = true;
   auto [sgd, adam, muon] = used;
@@ -60,12 +76,34 @@ void check_storage(const Rule& rule, const Options& o, const Tensor& p, const st
          " is f16: stochastic rounding needs bf16's range; set masters = true");
 }
 
+/// A group's rate while the optimizer's is `lr` and was `first`.
+double rate_of(const ParamGroup& group, double lr, double first) {
+  if (!group.lr) return lr;
+  return lr == first ? *group.lr : *group.lr * (lr / first);
+}
+
 }  // namespace
 
 const Rule& rule_named(std::string_view name) {
   for (const Rule* r : {&kSGD, &kAdam, &kAdamW, &kMuon})
     if (name == r->name) return *r;
   fail("'", name, "' is no optimizer; known: sgd adam adamw muon");
+}
+
+std::vector<std::string> keys_of(std::span<const Tensor> params) {
+  std::vector<std::string> keys;
+  std::set<std::string> taken;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const std::string number = std::to_string(i);
+    std::string key = params[i].name().empty() ? number : params[i].name();
+    while (!taken.insert(key).second) key += "#" + number;
+    keys.push_back(std::move(key));
+  }
+  return keys;
+}
+
+bool is_averaged(const Tensor& param) {
+  return param.impl()->autograd && param.impl()->autograd->averaged;
 }
 
 Optimizer::Optimizer(const Rule& rule, std::vector<ParamGroup> groups, const Options& options)
@@ -83,15 +121,18 @@ Optimizer::Optimizer(const Rule& rule, std::vector<ParamGroup> groups, const Opt
         group.weight_decay.value_or(options.weight_decay.value_or(group.rule->weight_decay));
     check_range(rule, "a group's lr", group.lr.value_or(options.lr), kInfinity);
     check_range(rule, "a group's weight_decay", *group.weight_decay, kInfinity);
+    check_fits(rule, "weight_decay", *group.weight_decay, {group});
     for (const Tensor& p : group.params) add_parameter(p, g);
   }
   if (params_.empty()) fail("[", rule.name, "] was given no parameters");
+  check_rate("lr", options.lr);
 }
 
 void Optimizer::add_parameter(const Tensor& p, size_t group) {
   std::string label = amp::label(p, params_.size());
   const Rule& rule = *groups_[group].rule;
   check_storage(rule, options_, p, label);
+  amp::check_leaf(p, params_.size(), rule.name);
   if (is_known(p, group)) return;
   DType wide = promote_types(p.dtype(), DType::f32);
   Slot slot{group, {}, {}, zeros({}, DType::i64)};
@@ -136,21 +177,24 @@ void Optimizer::zero_grad() {
   for (const Tensor& p : params_) p.set_grad({});
 }
 
-void Optimizer::set_lr(double lr) {
-  check_range(rule_, "lr", lr, kInfinity);
-  for (const ParamGroup& g : groups_)
+/// @throws Error where lr cannot be the rate.
+void Optimizer::check_rate(const char* what, double lr) const {
+  check_range(rule_, what, lr, kInfinity);
+  for (const ParamGroup& g : groups_) {
     if (options_.lr == 0 && lr != 0 && g.lr.value_or(0) != 0)
       fail("[", rule_.name, "] set_lr(", lr, "): a group's rate of ", *g.lr,
            " has no proportion to options.lr, which is 0; give the options the rate that the "
            "groups' rates stand beside");
+    check_fits(rule_, g.lr ? "a group's lr" : what, rate_of(g, lr, options_.lr), {g});
+  }
+}
+
+void Optimizer::set_lr(double lr) {
+  check_rate("lr", lr);
   rate() = lr;
 }
 
-double Optimizer::lr(size_t group) const {
-  const std::optional<double>& own = groups_.at(group).lr;
-  if (!own) return rate();
-  return rate() == options_.lr ? *own : *own * (rate() / options_.lr);
-}
+double Optimizer::lr(size_t group) const { return rate_of(groups_.at(group), rate(), options_.lr); }
 
 void Optimizer::set_master(size_t i, const Tensor& values) {
   const Slot& slot = slots_.at(i);
@@ -165,9 +209,10 @@ void Optimizer::set_master(size_t i, const Tensor& values) {
 
 std::vector<NamedState> Optimizer::state() const {
   std::vector<NamedState> all{{"applied_steps", applied_}, {"lr", rate_}};
+  const std::vector<std::string> keys = keys_of(params_);
   for (size_t i = 0; i < params_.size(); ++i) {
     const Slot& slot = slots_[i];
-    std::string prefix = key_of(params_[i], i) + ".";
+    std::string prefix = keys[i] + ".";
     all.emplace_back(prefix + "step", slot.steps);
     if (slot.master.defined()) all.emplace_back(prefix + "master", slot.master);
     for (size_t k = 0; k < 3; ++k)
@@ -177,8 +222,10 @@ std::vector<NamedState> Optimizer::state() const {
 }
 
 void Optimizer::load_state(std::vector<NamedState> saved) {
-  if (std::ranges::find(saved, "lr", &NamedState::first) == saved.end())
-    saved.emplace_back("lr", rate_);
+  auto lr = std::ranges::find(saved, "lr", &NamedState::first);
+  if (lr == saved.end()) lr = saved.insert(lr, {"lr", rate_});
+  if (lr->second.dtype() == DType::f64 && lr->second.rank() == 0)
+    check_rate("the saved lr", lr->second.item());
   copy_state(rule_.name, saved, state());
 }
 
@@ -193,7 +240,12 @@ void copy_state(const char* who, const std::vector<NamedState>& saved,
       wrong += "\n  " + name + " is missing";
     else if (it->second.dtype() != to.dtype() || !(it->second.shape() == to.shape()))
       wrong += "\n  " + name + " is " + shown(it->second) + ", expected " + shown(to);
+    else if (to.dtype() == DType::i64 && it->second.item<int64_t>() < 0)
+      wrong += "\n  " + name + " is below 0: " + to_string(it->second);
   }
+  std::set<std::string> seen;
+  for (const auto& [name, from] : saved)
+    if (!seen.insert(name).second) wrong += "\n  " + name + " is given twice";
   for (const auto& [name, from] : given)
     if (std::ranges::find(mine, name, &NamedState::first) == mine.end())
       wrong += "\n  " + name + " is not expected";

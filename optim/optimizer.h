@@ -65,22 +65,26 @@ struct Options {
   bool fused = true;              ///< false: the reference, a loop per operation; the same bits
 };
 
-/// A parameter's name, or its number where it has none.
-inline std::string key_of(const Tensor& param, size_t index) {
-  return param.name().empty() ? std::to_string(index) : param.name();
-}
+/// Each parameter's name, or its number where it has none; where one before it has that already,
+/// with "#" and its number: "weight#2".
+std::vector<std::string> keys_of(std::span<const Tensor> params);
+
+/// Whether an average stands in for the values (optim/ema.h).
+bool is_averaged(const Tensor& param);
 
 using NamedState = std::pair<std::string, Tensor>;
 /// Copies `saved` into `mine`, by name. @throws Error, with `who` in front, naming every missing or
-/// unexpected name, and every other shape or dtype; nothing is changed then.
+/// unexpected name, what is given twice, every other shape or dtype, and a count below 0; nothing
+/// is changed then.
 void copy_state(const char* who, const std::vector<NamedState>& saved,
                 const std::vector<NamedState>& mine);
 
 class Optimizer : public amp::Stepper {
  public:
-  /// @throws Error when a number is out of range, a parameter is in two groups, shares memory with
-  /// another, is not floating, is a strided view, or is stored in 16 bits while the options do not
-  /// say how.
+  /// @throws Error when a number is out of range, or of that of the dtype that a parameter is
+  /// updated in, or when a parameter is in two groups, shares memory with another, was made by an
+  /// op, is not floating, is a strided view, or is stored in 16 bits while the options do not say
+  /// how.
   Optimizer(const Rule& rule, std::vector<ParamGroup> groups, const Options& options);
 
   std::vector<Tensor> parameters() const override { return params_; }  ///< each once
@@ -109,13 +113,13 @@ class Optimizer : public amp::Stepper {
 
   /// Everything that a step reads beside parameters, gradients and options, shared with the
   /// optimizer; counters are 0-dim i64, "lr" is f64: the rate that set_lr() gave last. Names are
-  /// "<parameter>.<what>", with the parameter's number where it has no name.
+  /// "<parameter>.<what>", the former by keys_of().
   std::vector<NamedState> state() const;
-  /// A state without "lr" leaves the rate as it is. @throws Error as copy_state.
+  /// A state without "lr" leaves the rate as it is. @throws Error as copy_state, and for a rate
+  /// that set_lr() refuses.
   void load_state(std::vector<NamedState> saved);
 
  private:
-  friend class Ema;  // while averages stand in for the weights
   struct Slot {
     size_t group;
     Tensor master, states[3], steps;
@@ -131,6 +135,7 @@ class Optimizer : public amp::Stepper {
   void update_reference(size_t i, const Tensor& grad, const amp::Factors& factors) const;
   template <class A>
   void store(size_t i, Index begin, Index n, const A* values) const;
+  void check_rate(const char* what, double lr) const;
   void add_parameter(const Tensor& p, size_t group);
   bool is_known(const Tensor& p, size_t group) const;
   static int64_t& counter(const Tensor& t) { return *static_cast<int64_t*>(t.data()); }
@@ -142,7 +147,6 @@ class Optimizer : public amp::Stepper {
   std::vector<Tensor> params_;
   std::vector<Slot> slots_;  ///< one per parameter
   Tensor applied_, rate_;
-  mutable int swaps_ = 0;  ///< averages that stand in for the weights
 };
 
 template <const Rule& rule>

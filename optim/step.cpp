@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <tuple>
 
 #include "minim/core/convert.h"
 #include "minim/core/cpu/isa.h"
@@ -202,7 +203,7 @@ void Optimizer::update_reference(size_t i, const Tensor& grad, const amp::Factor
 
 Tensor Optimizer::master(size_t i) const {
   const Tensor& own = slots_.at(i).master;
-  if (!own.defined() || swaps_ > 0 || !adopt(params_[i], own, false)) return own;
+  if (!own.defined() || is_averaged(params_[i]) || !adopt(params_[i], own, false)) return own;
   Tensor now = empty(own.shape(), own.dtype(), own.device());
   copy_elements(own, now);
   adopt(params_[i], now);
@@ -210,7 +211,10 @@ Tensor Optimizer::master(size_t i) const {
 }
 
 StepResult Optimizer::step(const StepRequest& request) try {
-  if (swaps_ > 0)
+  if (!(request.clip >= 0 && std::isfinite(request.clip)))
+    fail("[", rule_.name, "] clip is what gradients are multiplied by, in [0, inf), not ",
+         request.clip);
+  if (std::ranges::any_of(params_, is_averaged))
     fail("[", rule_.name,
          "] averages stand in for the weights, which come back when the Swap ends and would undo "
          "this step; end it first");
@@ -241,13 +245,18 @@ void Optimizer::apply(std::vector<Tensor> grads, amp::Factors factors) {
   if (options_.maximize) factors.inverse_scale = -factors.inverse_scale;
   std::vector<amp::Factors> left(grads.size(), factors);  // for the pass over elements
   const std::vector<amp::Chunk> chunks = amp::chunks_of(grads);
+  // What needs memory comes first, as it may run out: until then nothing is changed.
+  std::vector<Tensor> momenta(grads.size());
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (!grads[i].defined() || rule_of(i).kind != Kind::muon) continue;
+    const double beta = options_.momentum.value_or(rule_of(i).momentum);
+    std::tie(grads[i], momenta[i]) =
+        muon_direction(grads[i], std::exchange(left[i], {}), slots_[i].states[0], beta);
+  }
   ++counter(applied_);
   for (size_t i = 0; i < grads.size(); ++i) {
-    if (!grads[i].defined()) continue;
-    ++counter(slots_[i].steps);
-    if (rule_of(i).kind != Kind::muon) continue;
-    grads[i] = muon_direction(grads[i], std::exchange(left[i], {}), slots_[i].states[0],
-                              options_.momentum.value_or(rule_of(i).momentum));
+    if (grads[i].defined()) ++counter(slots_[i].steps);
+    if (momenta[i].defined()) copy_elements(std::exchange(momenta[i], {}), slots_[i].states[0]);
   }
   auto in_its_type = [&](size_t i, auto&& f) {
     params_[i].dtype() == DType::f64 ? f(detail::Tag<double>{}) : f(detail::Tag<float>{});

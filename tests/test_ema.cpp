@@ -1,6 +1,9 @@
+#include <optional>
+
 #include "minim/autograd/node.h"
 #include "minim/optim/ema.h"
 #include "minim/optim/gradient_statistics.h"
+#include "minim/tests/full_memory.h"
 #include "minim/tests/optim_fixture.h"
 
 using namespace minim;
@@ -109,3 +112,49 @@ TEST_CASE(
   says(error_of([&] { optim::gradient_statistics(std::vector<Tensor>{a}); }),
        "'a' still carries the loss scale 8");
 }
+
+TEST_CASE(
+    "averages that stand in for a weight are not swapped over by others, whose end would keep "
+    "them") {
+  Tensor w = parameter({1}, DType::f32, "w"), v = parameter({5}, DType::f32, "v");
+  optim::SGD opt({w}, {.lr = 1}), both({v, w}, {.lr = 1});
+  optim::Ema one(opt, .5), two(opt, .9), other(both, .5);
+  set_grad(w, {1});
+  opt.step();
+  one.update(), two.update();
+  const double weight = w.item();
+  const uint64_t version = v.version();
+  std::optional<optim::Ema::Swap> first(std::in_place, one);
+  for (const optim::Ema* ema : {&two, &one, &other})
+    says(error_of([&] { ema->swap(); }), "[Ema::swap] averages stand in for ");
+  CHECK(v.version() == version);
+  set_grad(w, {1});
+  says(error_of([&] { both.step(); }), "averages stand in for the weights");
+  first.reset();
+  CHECK(w.item() == weight);
+  std::optional<optim::Ema::Swap> again(std::in_place, two);
+  again.reset();
+  CHECK(w.item() == weight);
+  CHECK(both.step().stepped);
+}
+
+// Sanitizers end the program instead.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("a swap that memory does not suffice for leaves the weights") {
+  std::vector<Tensor> params;
+  for (int i = 0; i < 4; ++i) params.push_back(full({1 << 20}, 1).set_requires_grad());
+  optim::SGD opt(params, {.lr = 1});
+  const optim::Ema ema(opt, .9);
+  {
+    NoGrad no_recording;
+    for (Tensor& p : params) p.fill_(2);
+  }
+  CHECK(whole_or_refused([&] { ema.swap(); },
+                         [&] {
+                           for (const Tensor& p : params)
+                             if (std::as_const(p).span<float>()[7] != 2) return false;
+                           for (const Tensor& p : params) p.set_grad(zeros(p.shape()));
+                           return opt.step().stepped;
+                         }));
+}
+#endif

@@ -1,5 +1,6 @@
 #include "minim/amp/autocast.h"
 #include "minim/optim/muon.h"
+#include "minim/tests/full_memory.h"
 #include "minim/tests/optim_fixture.h"
 
 using namespace minim;
@@ -81,3 +82,22 @@ TEST_CASE("Muon takes matrices and AdamW the rest in one optimizer with one stat
   says(error_of([&] { optim::Muon({w}, {.eps = 1e-3, .masters = true}); }), "not betas, eps");
   says(error_of([&] { optim::SGD({w}, {.match_adamw_rms = true, .masters = true}); }), "no Muon");
 }
+
+// Sanitizers end the program instead.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("a step of Muon that memory does not suffice for changes nothing") {
+  std::vector<Tensor> params;
+  for (int i = 0; i < 3; ++i) params.push_back(full({512, 512}, 1).set_requires_grad());
+  optim::Muon opt(params, {.lr = 1});
+  for (const Tensor& p : params) p.set_grad(full({512, 512}, .5));
+  CHECK(whole_or_refused([&] { opt.step(); },
+                         [&] {
+                           bool same = true;
+                           for (const Tensor& p : params)
+                             same &= std::as_const(p).span<float>()[0] == 1;
+                           for (const auto& [name, t] : opt.state())
+                             same &= name == "lr" || !any(t != 0).item<bool>();
+                           return same;
+                         }));
+}
+#endif

@@ -221,3 +221,14 @@ TEST_CASE("N1: a row that where leaves out of a norm sends no gradient on, even 
   where(shaped({0, 1}, {2, 1}, DType::boolean), y, 0.0).backward(ones({2, 1}));
   CHECK(gradient_of(x) == std::vector<double>{0, HUGE_VAL});
 }
+
+TEST_CASE("batch_norm_update refuses a momentum that is no share") {
+  const Tensor x = tensor({1, 2, 3, 4}).reshape({4, 1});
+  Tensor mean = zeros({1}), var = ones({1});
+  for (double bad : {-.1, 1.5, std::numeric_limits<double>::quiet_NaN()})
+    CHECK_THROWS_WITH_AS(
+        batch_norm_update(x, mean, var, Tensor(), Tensor(), {.momentum = bad}),
+        doctest::Contains("[batch_norm_update] momentum is the share of the batch"), Error);
+  CHECK(mean.item() == 0);
+  CHECK(var.item() == 1);
+}

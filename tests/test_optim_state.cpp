@@ -1,3 +1,9 @@
+#include <set>
+
+#include "minim/models/module.h"
+#include "minim/optim/clip.h"
+#include "minim/optim/ema.h"
+#include "minim/optim/gradient_statistics.h"
 #include "minim/tests/optim_fixture.h"
 
 using namespace minim;
@@ -143,4 +149,105 @@ TEST_CASE("a step bumps the version of what it changes, and of nothing else") {
   opt.step();
   CHECK(a.version() == va + 1);
   CHECK(b.version() == vb);
+}
+
+TEST_CASE("parameters of one name have states of their own, also beside a number that is a name") {
+  Tensor p[] = {parameter({1}, DType::f32, "weight"), parameter({2}, DType::f32, "1"),
+                parameter({3}, DType::f32, "weight"), parameter({4}),
+                parameter({5}, DType::f32, "3")};
+  const std::vector<Tensor> all(p, p + 5);
+  optim::AdamW one(all), two(all);
+  for (size_t i = 0; i < 5; ++i) set_grad(p[i], {double(i + 1)});
+  one.step();
+  std::set<std::string> names;
+  std::vector<optim::NamedState> saved;
+  for (const auto& [name, t] : one.state()) {
+    CHECK(names.insert(name).second);
+    saved.emplace_back(name, t.clone());
+  }
+  for (const char* name :
+       {"weight.exp_avg", "1.exp_avg", "weight#2.exp_avg", "3.exp_avg", "3#4.exp_avg"})
+    CHECK(names.contains(name));
+  two.load_state(saved);
+  for (size_t k = 0; k < saved.size(); ++k)
+    CHECK(two.state()[k].second.to_vector() == one.state()[k].second.to_vector());
+  names.clear();
+  for (const auto& [name, t] : optim::Ema(one, .5).state()) CHECK(names.insert(name).second);
+  names.clear();
+  for (const auto& s : optim::gradient_statistics(all)) CHECK(names.insert(s.name).second);
+  saved.push_back(saved.back());
+  says(error_of([&] { two.load_state(saved); }), "3#4.exp_avg_sq is given twice");
+}
+
+TEST_CASE("a saved state with a rate or a count that no optimizer has is refused") {
+  Tensor w = parameter({1}, DType::f32, "w");
+  optim::SGD opt({w}, {.lr = .5});
+  auto with = [&](const char* name, double v) {
+    std::vector<optim::NamedState> saved;
+    for (const auto& [n, t] : opt.state())
+      saved.emplace_back(n, n == name ? full({}, v, t.dtype()) : t.clone());
+    return error_of([&] { opt.load_state(saved); });
+  };
+  for (double bad : {kNaN, kInf, -1.})
+    says(with("lr", bad), "[sgd] the saved lr must be in [0, inf), not ");
+  says(with("lr", 1e39), "[sgd] the saved lr = 1e+39 is inf in f32");
+  says(with("applied_steps", -1), "applied_steps is below 0");
+  says(with("w.step", -1), "w.step is below 0");
+  CHECK(opt.lr() == .5);
+  CHECK(with("lr", .25) == "no error");
+  CHECK(opt.lr() == .25);
+}
+
+TEST_CASE("options that f32 makes inf or 0 of are refused where parameters are updated in it") {
+  for (DType d : {DType::f32, DType::bf16, DType::f64}) {
+    Tensor w = parameter({1}, d, "w");
+    auto refused = [&](optim::Options o) {
+      o.masters = d == DType::bf16;
+      return error_of([&] { optim::AdamW({w}, o); });
+    };
+    const auto check = [&](const std::string& got, const char* want) {
+      says(got, d == DType::f64 ? "no error" : want);
+    };
+    check(refused({.lr = 1e39}), "[adamw] lr = 1e+39 is inf in f32");
+    check(refused({.eps = 1e-50}), "[adamw] eps = 1e-50 is 0 in f32");
+    check(refused({.weight_decay = 1e39}), "[adamw] weight_decay = 1e+39 is inf in f32");
+    CHECK(refused({.lr = 1e-50, .eps = 0}) == "no error");
+    check(error_of([&] { optim::SGD({w}, {.momentum = 1e39, .masters = d == DType::bf16}); }),
+          "[sgd] momentum = 1e+39 is inf in f32");
+    optim::Optimizer opt(optim::kSGD, {{{w}, 2.}}, {.lr = 1, .masters = d == DType::bf16});
+    check(error_of([&] { opt.set_lr(3e38); }), "[sgd] a group's lr = 6e+38 is inf in f32");
+  }
+}
+
+TEST_CASE("a step refuses to multiply gradients by NaN, by inf or by less than 0") {
+  Tensor w = parameter({1}, DType::f32, "w");
+  optim::SGD opt({w}, {.lr = 1});
+  amp::GradScaler scaler({.enabled = false});
+  for (double bad : {kNaN, kInf, -1.}) {
+    set_grad(w, {1});
+    says(error_of([&] { scaler.step(opt, bad); }), "[GradScaler::step] clip is ");
+    says(error_of([&] { opt.step({.clip = bad}); }), "[sgd] clip is ");
+  }
+  CHECK(w.item() == 1);
+  CHECK(scaler.step(opt, .5).stepped);
+  CHECK(w.item() == .5);
+}
+
+TEST_CASE("what an op made is refused as a parameter, by optimizers, clipping and modules") {
+  Tensor w = parameter({1}, DType::f32, "w"), made = w * 2;
+  const std::vector<Tensor> all{w, made};
+  for (const std::function<void()>& act : std::vector<std::function<void()>>{
+           [&] { optim::SGD{all}; }, [&] { optim::clip_grad_norm(all, 1); },
+           [&] { optim::clip_grad_value(all, 1); }, [&] { optim::grad_norm(all); },
+           [&] { optim::gradient_statistics(all); }}) {
+    const std::string error = error_of(act);
+    says(error, "can't optimize a tensor that an op made: parameter 1 is the result of mul");
+    says(error, ".detach().set_requires_grad()");
+  }
+  struct Uses : models::Module {
+    explicit Uses(Tensor t) : weight(t) { parameter("weight", weight); }
+    Tensor weight;
+  };
+  says(error_of([&] { Uses{made}; }), "parameter 'weight' is the result of mul");
+  CHECK(Uses(made.detach().set_requires_grad()).weight.requires_grad());
 }

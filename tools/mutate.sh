@@ -46,7 +46,11 @@ SGD's nesterov is plain momentum @ optim/update.h @ c.nesterov ? g + c.momentum 
 stochastic rounding has 15 bits @ optim/step.cpp @ 16 * (e % 2) & 0xffffu @ 16 * (e % 2) & 0x7fffu @ optim/step @ *round*
 a master takes all when one value is written @ optim/step.cpp @ if (written[j] != rounded[j]) master[j] = values[j] @ master[j] = values[j] @ optim/step @ *master*
 a master keeps what was written over @ optim/step.cpp @ if (written[j] != rounded[j]) master[j] = values[j] @ if (written[j] == rounded[j]) master[j] = values[j] @ optim/step @ *master*
-set_lr flattens the groups' rates @ optim/optimizer.cpp @ *own * (rate() / options_.lr) @ rate() @ optim/optimizer @ *rates
+set_lr flattens the groups' rates @ optim/optimizer.cpp @ *group.lr * (lr / first) @ lr @ optim/optimizer @ *rates
+averages are swapped over averages @ optim/ema.cpp @ if (is_averaged(params_[i])) @ if (false) @ optim/ema @ *swapped over by others*
+parameters of one name share a key @ optim/optimizer.cpp @ while (!taken.insert(key).second) key @ if (false) key @ optim/optimizer @ *parameters of one name*
+an accident freezes a parameter @ models/module.cpp @ !a || !a->frozen @ !a @ models/module @ *is frozen when*
+a conversion makes inf of a value @ models/module.cpp @ !detail::fits(v[i], dtype) @ false @ models/module @ *a finite value that*
 clipping forgets its 1e-6 @ optim/clip.cpp @ max_norm / (norm + 1e-6) @ max_norm / norm @ optim/clip @ *clip*
 clipping scales up @ optim/clip.cpp @ std::min(1.0, max_norm / (norm + 1e-6)) @ max_norm / (norm + 1e-6) @ optim/clip @ *clip*
 attention's mask is turned round @ ops/attention.h @ x[j] = mask[j * mask_step_] ? @ x[j] = !mask[j * mask_step_] ? @ ops/scaled_dot_product_attention ops/attention_fused @ *attention*
