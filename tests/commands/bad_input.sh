@@ -161,7 +161,7 @@ done
 head -c 20000 /dev/zero | tr '\0' '[' >deep
 printf '\x20\x4e\0\0\0\0\0\0%s' "$(<deep)" >deep.safetensors
 refuses run "nested deeper" sample --model deep.safetensors
-for numbers in 's/"step": 8/"step": -8/' 's/"scale": 1.0/"scale": 0/' 's/"skipped": 0/"skipped": "a"/'; do
+for numbers in 's/"step": *8/"step":-8/' 's/"scale": *1.0/"scale":0/' 's/"skipped": *0/"skipped":"a"/'; do
   rm -rf edited && cp -r run edited && rm -r edited/checkpoint.prev
   sed -i "$numbers" edited/checkpoint/state.json
   echo '{"files":{},"format":"minim-checkpoint","version":1}' >edited/checkpoint/MANIFEST
