@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-most_lines=400 framework=9000 per_row=75
+most_lines=400 framework=9100 per_row=75
 formats='models/(atomic_dir|manifest|model_file|parse_json|read_file|run_log|safetensors|sentence_piece|sync_file|token_array|token_file|tokenizer|utf8)\.'
 sources() { find "$@" -name '*.h' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu' -o -name '*.def' | sort; }
 code_in() { xargs cat | grep -cvE '^ *(//.*)?$'; }
