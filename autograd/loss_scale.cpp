@@ -31,9 +31,9 @@ double scale_of_result(const OpRow& row, std::span<const Tensor> operands) {
                                            Op::sum, Op::mean, Op::max, Op::min, Op::maximum,
                                            Op::minimum, Op::norm, Op::gather, Op::index_select);
   if (!grows) return kMixed;
-  for (size_t k = 1; k < operands.size(); ++k)
-    if (operands[k].defined() && is_floating(operands[k].dtype()) && scale(k) != scale(0))
-      return kMixed;
+  const bool by_index = is_one_of(row, Op::gather, Op::index_select);  // no value of the result
+  for (size_t k = 1; k < operands.size() && !by_index; ++k)
+    if (operands[k].defined() && scale(k) != scale(0)) return kMixed;
   return scale(0);
 }
 

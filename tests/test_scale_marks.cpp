@@ -141,6 +141,9 @@ TEST_CASE("a scaled gradient that is changed in place keeps its mark, and takes 
   g.slice(0, 0, 1).mul_(2.0);
   s.refused();
   says(error_of([&] { g.add_(1.0); }), "loss scale");
+  says(error_of([&] { g.add_(1); }), "loss scale");
+  says(error_of([&] { g.add_(tensor({true}, DType::boolean)); }), "loss scale");
+  says(error_of([&] { s.w.set_grad(minimum(g, 1)); }), "fits no scale");
   says(error_of([&] { g.copy_(ones({1})); }), "loss scale");
   says(error_of([&] { g.select(0, 0).fill_(1); }), "loss scale");
   CHECK(g.item() == 2048);
