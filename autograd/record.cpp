@@ -5,7 +5,6 @@
 #include <cmath>
 #include <thread>
 
-#include "minim/autograd/loss_scale.h"
 #include "minim/autograd/recorder.h"
 
 namespace minim {
