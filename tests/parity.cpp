@@ -1,5 +1,6 @@
 #include "minim/tests/parity.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <iomanip>
@@ -8,6 +9,7 @@
 #include <thread>
 
 #include "minim/core/cpu/isa.h"
+#include "minim/testing/op_checks.h"
 
 namespace minim::test {
 
@@ -100,6 +102,10 @@ Of rows with one operand that work element by element, the results of all 65536 
 bf16 are within an ulp of the exact ones, subnormals included; the largest error is that of the one
 rounding, half an ulp, but for a few ties. Pointwise rows hold the same in f64 against long double
 (`tests/test_range.cpp`), with c + 8 and 2^-53.
+)";
+
+constexpr const char* kLong = R"(
+## Long sums
 
 Sums of products do not err more as they get longer: k is cut into blocks of 256, each one chain of
 multiply-adds; runs of 16 of their sums are added, runs of 16 of those, and so on (`core/gemm.h`). Of
@@ -114,6 +120,18 @@ minim and one chain by a model of the rule. On other draws the library gave 16, 
 
 Attention over 4096 keys errs by 6.4 (PyTorch 6.0). `tests/test_gemm_sums.cpp` holds such bounds for
 f32, f64, f16 and bf16, for gradients, attention and convolution.
+
+Results and gradients of 4096 and of 65536 numbers, at most 8 epsilons or twice PyTorch's. Operands and
+incoming gradients are made as above, and the reference is minim's f64. Elements that are sums of both
+signs have large errors over their own value wherever they come out small, hence absolute errors alone.
+)";
+
+constexpr const char* kEnds = R"(
+## The ends of the range
+
+The largest error of a result or gradient over what is allowed at its exponent (see above), 1 being
+all of it: in the lowest eighth of the dtype's exponents, subnormal numbers included, between, and in
+the highest eighth. Rows that are not listed are exact everywhere.
 )";
 
 constexpr const char* kModel = R"(
@@ -155,6 +173,56 @@ void table(std::ostringstream& page, const std::vector<Comparison>& all,
   }
 }
 
+/// One line per tensor; its dtypes and numbers of addends side by side.
+void long_table(std::ostringstream& page, const std::vector<Comparison>& all) {
+  std::map<std::pair<std::string, std::string>, std::map<std::pair<DType, int>, Errors[2]>> lines;
+  constexpr int kAddends[] = {4096, 65536};
+  constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
+  for (const Comparison& c : all) {
+    const size_t cut = c.what.find('/');
+    auto& errors =
+        lines[{c.what.substr(0, cut), c.tensor}][{c.dtype, std::stoi(c.what.substr(cut + 1))}];
+    errors[0] = c.minim, errors[1] = c.torch;
+  }
+  page << "\n| what | tensor |";
+  for (DType d : kDTypes)
+    for (int n : kAddends) page << " " << name_of(d) << " " << n << " |";
+  page << "\n|---|---|---|---|---|---|---|---|\n";
+  for (auto& [key, by_dtype] : lines) {
+    page << "| " << key.first << " | " << key.second << " |";
+    for (DType d : kDTypes)
+      for (int n : kAddends) {
+        const auto& errors = by_dtype[{d, n}];
+        page << " " << cell(errors[0], errors[1], &Errors::absolute) << " |";
+      }
+    page << "\n";
+  }
+}
+
+/// One line per row of the op table that rounds.
+void ends_table(std::ostringstream& page) {
+  constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
+  page << "\n| op |";
+  for (DType d : kDTypes)
+    for (const char* part : {"lowest", "between", "highest"})
+      page << " " << name_of(d) << " " << part << " |";
+  page << "\n|---|---|---|---|---|---|---|---|---|---|\n" << std::setprecision(2);
+  for (const OpRow* row : all_ops()) {
+    RangeShares shares = range_shares(*row);
+    if (std::ranges::none_of(shares, [](const auto& dtype_and_share) {
+          const RangeShare& s = dtype_and_share.second;
+          return s.lowest + s.between + s.highest > 0;
+        }))
+      continue;
+    page << "| " << row->name << " |";
+    for (DType d : kDTypes)
+      for (double RangeShare::*part :
+           {&RangeShare::lowest, &RangeShare::between, &RangeShare::highest})
+        page << " " << shares[d].*part << " |";
+    page << "\n";
+  }
+}
+
 /// "f32: 200 of 240 tensors ..."
 void counts(std::ostringstream& page, const std::vector<Comparison>& all) {
   for (DType d : {DType::f32, DType::f16, DType::bf16}) {
@@ -173,7 +241,7 @@ void counts(std::ostringstream& page, const std::vector<Comparison>& all) {
 
 }  // namespace
 
-std::string accuracy_page(const std::vector<Comparison>& ops, const std::vector<Comparison>& gpt) {
+std::string accuracy_page(const AccuracyTables& all) {
   const models::Metadata from = golden("ops.safetensors").metadata();
   std::ostringstream page;
   page << kIntroduction << "\nPyTorch " << from.at("torch") << " on the CPU (" << from.at("cpu")
@@ -184,13 +252,17 @@ std::string accuracy_page(const std::vector<Comparison>& ops, const std::vector<
           "    MINIM_ACCURACY=docs/accuracy.md build/release/minim_tests -tc='parity*'\n\n"
           "The last bits differ between instruction sets, so the numbers here are those of one "
           "machine; the bound holds with MINIM_ISA=base, v3, v4 and v4-bf16.\n\n## Ops\n\n";
-  counts(page, ops);
+  counts(page, all.ops);
   page << "\nMost of the difference in f16 and bf16 is that minim does not round gradients of "
           "leaves "
           "and losses to 16 bits.\n";
-  table(page, ops, {DType::f32, DType::f16, DType::bf16});
+  table(page, all.ops, {DType::f32, DType::f16, DType::bf16});
+  page << kLong;
+  long_table(page, all.long_sums);
+  page << kEnds;
+  ends_table(page);
   page << kModel;
-  table(page, gpt, {DType::f64, DType::f32, DType::bf16, DType::f16});
+  table(page, all.gpt, {DType::f64, DType::f32, DType::bf16, DType::f16});
   return page.str();
 }
 

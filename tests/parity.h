@@ -32,9 +32,15 @@ std::vector<double> values_of(const models::SafeTensors& file, const std::string
 /// Every case of ops.safetensors in every dtype. Whatever is further from f64 than decided is added
 /// to `findings`.
 std::vector<Comparison> compare_ops(std::vector<std::string>& findings);
+/// The results and gradients over many numbers: `long NAME/K` of ops.safetensors; `what` is the
+/// NAME/K. minim's f64 is the reference.
+std::vector<Comparison> compare_long_sums(std::vector<std::string>& findings);
 /// The logits, gradients and losses of gpt.safetensors.
 std::vector<Comparison> compare_gpt(std::vector<std::string>& findings);
-/// docs/accuracy.md.
-std::string accuracy_page(const std::vector<Comparison>& ops, const std::vector<Comparison>& gpt);
+struct AccuracyTables {
+  std::vector<Comparison> ops, long_sums, gpt;
+};
+/// docs/accuracy.md. Measures the rows at their range's ends, too.
+std::string accuracy_page(const AccuracyTables& all);
 
 }  // namespace minim::test

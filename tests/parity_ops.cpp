@@ -277,7 +277,47 @@ class Comparer {
   std::vector<std::string>& findings_;
 };
 
+/// "long NAME/K" of the golden file, in one dtype.
+void compare_long(const models::SafeTensors& file, const std::string& what, const Case& c, DType d,
+                  std::vector<Comparison>& found) {
+  const Tensors xs = make_operands(c, d, d), exact_xs = make_operands(c, d, DType::f64);
+  const Tensor y = c.call(xs), exact_y = c.call(exact_xs), g = cotangent_of(exact_y);
+  auto add = [&](const std::string& tensor, const Tensor& got, const Tensor& exact) {
+    Comparison one{what, tensor, d, errors_of(got.to_vector(), exact.to_vector(), d), {}};
+    std::istringstream theirs(
+        file.metadata().at("long " + what + "/" + std::string(name_of(d)) + "/" + tensor));
+    theirs >> one.torch.absolute >> one.torch.relative;
+    found.push_back(one);
+  };
+  add("y", y, exact_y);
+  const Tensors got = gradients_of(c, xs, g.to(y.dtype())), exact = gradients_of(c, exact_xs, g);
+  for (size_t k = 0, at = 0; k < xs.size(); ++k)
+    if (is_floating(xs[k].dtype())) {
+      add("d_" + c.operands[k].name, got[at], exact[at]);
+      ++at;
+    }
+}
+
 }  // namespace
+
+std::vector<Comparison> compare_long_sums(std::vector<std::string>& findings) {
+  const models::SafeTensors file = golden("ops.safetensors");
+  std::vector<Comparison> found;
+  for (const auto& [key, operands] : file.metadata()) {
+    if (!key.starts_with("long ") || std::ranges::count(key, '/') != 1) continue;
+    const std::string what = key.substr(5), name = what.substr(0, what.find('/'));
+    for (DType d : {DType::f32, DType::f16, DType::bf16})
+      compare_long(file, what, make_case(name, operands), d, found);
+  }
+  for (const Comparison& c : found)
+    if (c.minim.absolute > std::max(8.0, 2 * c.torch.absolute)) {
+      std::ostringstream text;
+      text << c.what << "/" << name_of(c.dtype) << "/" << c.tensor << " errs by "
+           << c.minim.absolute << " epsilons, PyTorch by " << c.torch.absolute;
+      findings.push_back(text.str());
+    }
+  return found;
+}
 
 std::vector<Comparison> compare_ops(std::vector<std::string>& findings) {
   const models::SafeTensors file = golden("ops.safetensors");

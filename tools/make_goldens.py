@@ -7,6 +7,9 @@ ops.safetensors    per case, dtype and tensor: NAME/DTYPE/TENSOR is PyTorch's, N
                    the same in f64 from the same inputs, which were rounded to DTYPE. TENSOR is y or
                    d_OPERAND; the cotangent of y is made like an operand. A missing NAME/DTYPE/TENSOR
                    is something that PyTorch does not compute in that dtype on the CPU.
+                   Of sums over LONG_AXES numbers only the errors are kept, in the metadata: "long
+                   NAME/K" tells the operands and "long NAME/K/DTYPE/TENSOR" PyTorch's absolute and
+                   relative error (docs/accuracy.md).
 gpt.safetensors    a 2-layer GPT: logits, every gradient and the losses of 20 steps of AdamW, in f64,
                    f32 and f32 under autocast to bf16 and to f16, with a loss scale of 1024 in f16.
 
@@ -175,6 +178,40 @@ case("kl_div", "x f 4x12 -3 0; target f 4x12 0.05 0.95", lambda x, t: F.kl_div(x
 case("bce", "x f 4x12 0.05 0.95; target f 4x12 0.05 0.95", F.binary_cross_entropy)
 
 
+LONG_AXES = 4096, 65536
+LONG = {
+    "sum": "x f 3xK 0 1", "mean": "x f Kx3 0 1", "cumsum": "x f 2xK 0 1", "var": "x f 3xK -3 3",
+    "std": "x f 3xK -3 3", "norm": "x f 3xK -3 3", "norm 1": "x f 3xK -3 3", "logsumexp": "x f 3xK -3 3",
+    "softmax": "x f 3xK -3 3", "log_softmax": "x f 3xK -3 3", "normalize": "x f 3xK -3 3",
+    "cosine_similarity": "x f 3xK -3 3; y f 3xK -3 3",
+    "layer_norm": "x f 3xK -3 3; weight f K 0.5 1.5; bias f K -1 1",
+    "rms_norm": "x f 3xK -3 3; weight f K 0.5 1.5",
+    "group_norm": "x f 2x4xK -3 3; weight f 4 0.5 1.5; bias f 4 -1 1",
+    "batch_norm": "x f Kx3 -3 3; weight f 3 0.5 1.5; bias f 3 -1 1",
+    "matmul": "x f 3xK 0 1; y f Kx3 0 1", "linear": "x f Kx3 0 1; weight f 4x3 0 1; bias f 4 0 1",
+    "conv2d": "x f Kx2x2x2 0 1; weight f 2x2x1x1 0 1; bias f 2 0 1",
+    "scaled_dot_product_attention": "q f 1x1x3x8 -1 1; k f 1x1xKx8 -1 1; v f 1x1xKx8 0 1",
+    "embedding": "weight f 5x3 -3 3; indices i K 0 5", "index_select": "x f 3x6 0 1; index i K 0 6",
+    "gather": "x f 5x2 -3 3; index i Kx2 0 5", "scatter_add": "x f 5x2 0 1; index i Kx2 0 5; src f Kx2 0 1",
+    "cross_entropy": "x f 3xK -3 3; target i 3 0 K", "nll_loss": "x f Kx4 -3 0; target i K 0 4",
+    "mse": "x f K -3 3; target f K -3 3", "l1": "x f K -3 3; target f K -3 3",
+    "smooth_l1": "x f K -3 3; target f K -3 3", "bce_with_logits": "x f K -3 3; target f K 0 1",
+    "bce": "x f K 0.05 0.95; target f K 0.05 0.95", "add": "x f Kx4 0 1; y f 4 0 1", "mul": "x f Kx4 0 1; y f 4 0 1",
+}
+
+
+def errors_of(got, exact, unit):
+    """As errors_of in tests/parity.cpp."""
+    exact, eps = exact.double(), torch.finfo(unit).eps
+    fits = exact.abs() <= torch.finfo(unit).max
+    off, size = (got.double() - exact).abs()[fits] / eps, exact.abs()[fits]
+    if not size.numel():
+        return "0 0"
+    largest = max(torch.finfo(unit).tiny, size.max().item())
+    seen = size >= largest / 1000
+    return f"{off.max().item() / largest:.6g} {(off[seen] / size[seen]).max().item() if seen.any() else 0:.6g}"
+
+
 def run_case(specs, f, dtype, through):
     """Results by name, in `dtype`, from inputs that were rounded to `through` first."""
     xs = []
@@ -207,6 +244,25 @@ def op_goldens():
             for tensor, value in theirs.items():
                 tensors[f"{name}/{short}/{tensor}"] = value.clone()
     return tensors, metadata
+
+
+def long_errors():
+    metadata = {}
+    for name, template in LONG.items():
+        for k in LONG_AXES:
+            operands, f = template.replace("K", str(k)), CASES[name][1]
+            if name == "layer_norm":
+                f = lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b)
+            elif name == "rms_norm":
+                f = lambda x, w: F.rms_norm(x, x.shape[-1:], w, eps=1e-6)
+            elif name == "conv2d":
+                f = lambda x, w, b: F.conv2d(x, w, b)
+            metadata[f"long {name}/{k}"] = operands
+            for short, dtype in DTYPES.items():
+                exact = run_case(operands.split("; "), f, torch.float64, dtype)
+                for tensor, value in run_case(operands.split("; "), f, dtype, dtype).items():
+                    metadata[f"long {name}/{k}/{short}/{tensor}"] = errors_of(value, exact[tensor], value.dtype)
+    return metadata
 
 
 VOCAB, BLOCK, LAYERS, HEADS, EMBD, BATCH, STEPS = 17, 8, 2, 2, 16, 2, 20
@@ -297,7 +353,7 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     version = {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability()}
     tensors, metadata = op_goldens()
-    write_safetensors(out / "ops.safetensors", tensors, version | metadata)
+    write_safetensors(out / "ops.safetensors", tensors, version | metadata | long_errors())
     gpt = {}
     for mode in ("ref", "f32", "bf16", "f16"):
         gpt |= gpt_run(mode)

@@ -2,6 +2,7 @@
 // them. Each runs over the row's examples and returns what is wrong, in words; an empty list is a
 // pass.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,14 @@ Findings check_threads(const OpRow& row);
 /// (docs/accuracy.md). A sum one of whose addends does not fit may be infinite. Below 2^-126
 /// numbers have the spacing 2^-149, and errors are held to that.
 Findings check_range(const OpRow& row);
+
+/// What the largest errors of check_range use of what is allowed there: 1 is all of it.
+struct RangeShare {
+  double lowest = 0, between = 0, highest = 0;  ///< an eighth of the exponents at either end
+};
+using RangeShares = std::map<DType, RangeShare>;
+/// Empty for views.
+RangeShares range_shares(const OpRow& row);
 
 /// Has examples, says why, has an error constant >= 0, and a name that no other row has.
 Findings check_description(const OpRow& row);

@@ -12,6 +12,8 @@ namespace {
 
 using namespace detail;
 
+constexpr int kEach = 64;  ///< elements of each exponent, in elementwise rows
+
 struct Exponents {
   int low, high;
   explicit Exponents(DType d)
@@ -19,6 +21,12 @@ struct Exponents {
   int count() const { return high - low + 1; }
   int any(uint64_t random) const { return low + int(random % uint64_t(count())); }
   int clamped(int e) const { return std::clamp(e, low, high); }
+  double RangeShare::*part_of(int e) const {
+    const int end = count() / 8;
+    return e < low + end    ? &RangeShare::lowest
+           : e > high - end ? &RangeShare::highest
+                            : &RangeShare::between;
+  }
 };
 
 /// A number of about 2^e that the operand takes: a power of two, a neighbour of one, or any.
@@ -36,15 +44,17 @@ struct Bound {
   DType computed_in;  // f32 or f64
   size_t addends;     // of a sum, else 1: where one leaves the range, so may the sum
   double unit() const { return std::ldexp(1.0, -info(computed_in).digits); }
-  /// Whether `got` is as right as the row promises, or the number not one that `stored` holds.
-  bool holds(double got, double want, double condition, DType stored) const {
+  /// The error over the one that the row allows; 0 where the number is not one that `stored` holds.
+  double share(double got, double want, double condition, DType stored) const {
     const double noise = c * unit() * condition;
     const double most = std::min(info(stored).max, info(computed_in).max);
-    if (!std::isfinite(want) || !std::isfinite(condition)) return true;
-    if (std::fabs(want) + noise > most || (addends > 1 && condition > most)) return true;
+    if (!std::isfinite(want) || !std::isfinite(condition)) return 0;
+    if (std::fabs(want) + noise > most || (addends > 1 && condition > most)) return 0;
     const double allowed = half_ulp(stored, std::fabs(want) + noise) + noise +
                            (c + double(addends)) * info(computed_in).tiniest / 2;
-    return std::fabs(got - want) <= allowed;
+    if (got == want) return 0;
+    const double share = std::fabs(got - want) / allowed;
+    return std::isnan(share) ? INFINITY : share;
   }
 };
 
@@ -68,7 +78,13 @@ std::string operands_at(const Trial& trial, bool elementwise, size_t j) {
   return text.str();
 }
 
-void compare(const Trial& trial, DType d, bool elementwise, Findings& findings) {
+struct Found {
+  Findings findings;
+  RangeShares shares;
+};
+
+/// @param e the exponent of all operands, or that of element 0 where each 64 have the next one
+void compare(const Trial& trial, DType d, int e, bool elementwise, Found& found) {
   const OpRow& row = trial.row;
   const Values g = cotangents(trial);
   const Answer low = answer(trial, d, g), exact = answer(trial, DType::f64, g, &low);
@@ -81,14 +97,21 @@ void compare(const Trial& trial, DType d, bool elementwise, Findings& findings) 
     text.precision(9);
     text << trial.name() << " in " << name_of(d) << ": " << what << " " << of << "[" << j << "] is "
          << got << ", exactly " << want << "; " << operands_at(trial, elementwise, j);
-    findings.push_back(text.str());
+    found.findings.push_back(text.str());
+  };
+  const Exponents exponents(d);
+  RangeShare& shares = found.shares[d];
+  auto holds = [&](size_t j, double share) {
+    double& worst = shares.*exponents.part_of(elementwise ? e + int(j) / kEach : e);
+    worst = std::max(worst, share);
+    return share <= 1;
   };
   for (size_t o = 0; o < exact.y.size(); ++o) {
     const DType stored = low.out[o].dtype();
     if (!is_floating(stored)) continue;
     const Bound bound{row.error, in, addends};
     for (size_t j = 0; j < exact.y[o].size(); ++j)
-      if (!bound.holds(low.y[o][j], exact.y[o][j], condition.of_y(o, j), stored)) {
+      if (!holds(j, bound.share(low.y[o][j], exact.y[o][j], condition.of_y(o, j), stored))) {
         report("result", std::to_string(o), j, low.y[o][j], exact.y[o][j]);
         break;
       }
@@ -96,7 +119,7 @@ void compare(const Trial& trial, DType d, bool elementwise, Findings& findings) 
   for (size_t k = 0; k < exact.dx.size(); ++k) {
     const Bound bound{row.error + 1, in, addends};
     for (size_t i = 0; i < exact.dx[k].size(); ++i)
-      if (!bound.holds(low.dx[k][i], exact.dx[k][i], condition.of_dx(k, i), in)) {
+      if (!holds(i, bound.share(low.dx[k][i], exact.dx[k][i], condition.of_dx(k, i), in))) {
         report("gradient of", row.operands[k].name, i, low.dx[k][i], exact.dx[k][i]);
         break;
       }
@@ -131,7 +154,6 @@ bool elementwise(const OpRow& row, const Example& example) {
 /// Elementwise rows: 64 elements for each exponent; the operands have the same one, a near one or
 /// any other.
 Trial all_exponents(const OpRow& row, const Example& example, DType d) {
-  constexpr int kEach = 64;
   const Exponents exponents(d);
   Example flat = example;
   for (Shape& s : flat.shapes) s = Shape{Index(exponents.count()) * kEach};
@@ -172,7 +194,7 @@ Trial at_exponent(const Trial& from, DType d, int e, Mix mix, size_t which) {
   return trial;
 }
 
-void sweep(const Trial& trial, DType d, Findings& findings) {
+void sweep(const Trial& trial, DType d, Found& found) {
   constexpr int kStep = 9;
   Exponents exponents(d);
   if (const Products* p = products_of(trial.row))
@@ -182,13 +204,13 @@ void sweep(const Trial& trial, DType d, Findings& findings) {
     operands += is_float(trial.row, k) && trial.given(k);
   for (int e = exponents.low; e < exponents.high + kStep; e += kStep) {
     const int at = std::min(e, exponents.high);
-    compare(at_exponent(trial, d, at, Mix::together, 0), d, false, findings);
-    compare(at_exponent(trial, d, at, Mix::below, 0), d, false, findings);
+    compare(at_exponent(trial, d, at, Mix::together, 0), d, at, false, found);
+    compare(at_exponent(trial, d, at, Mix::below, 0), d, at, false, found);
     if (operands < 2) continue;
-    compare(at_exponent(trial, d, at, Mix::against, 0), d, false, findings);
+    compare(at_exponent(trial, d, at, Mix::against, 0), d, at, false, found);
     for (size_t k = 0; k < trial.values.size(); ++k)
       if (is_float(trial.row, k) && trial.given(k))
-        compare(at_exponent(trial, d, at, Mix::apart, k), d, false, findings);
+        compare(at_exponent(trial, d, at, Mix::apart, k), d, at, false, found);
   }
 }
 
@@ -219,26 +241,29 @@ void every_number(const OpRow& row, const Example& example, DType d, Findings& f
   }
 }
 
-}  // namespace
-
-Findings check_range(const OpRow& row) {
+Found measured(const OpRow& row) {
   constexpr size_t kMostElements = 60;
-  Findings findings;
-  if (row.view) return findings;
+  Found found;
+  if (row.view) return found;
   for (const Trial& trial : trials(row)) {
     if (elements(trial) == 0 || elements(trial) > kMostElements) continue;
     const bool each = elementwise(row, trial.example);
     if (each && row.operands.size() == 1)
-      for (DType d : {DType::f16, DType::bf16}) every_number(row, trial.example, d, findings);
+      for (DType d : {DType::f16, DType::bf16}) every_number(row, trial.example, d, found.findings);
     for (DType d : {DType::f32, DType::bf16, DType::f16})
       if (each)
-        compare(all_exponents(row, trial.example, d), d, true, findings);
+        compare(all_exponents(row, trial.example, d), d, Exponents(d).low, true, found);
       else
-        sweep(trial, d, findings);
+        sweep(trial, d, found);
   }
   std::set<std::string> seen;  // elementwise rows have the same findings for each example
-  std::erase_if(findings, [&](const std::string& f) { return !seen.insert(f).second; });
-  return findings;
+  std::erase_if(found.findings, [&](const std::string& f) { return !seen.insert(f).second; });
+  return found;
 }
+
+}  // namespace
+
+Findings check_range(const OpRow& row) { return measured(row).findings; }
+RangeShares range_shares(const OpRow& row) { return measured(row).shares; }
 
 }  // namespace minim::test
