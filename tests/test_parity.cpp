@@ -15,7 +15,8 @@ TEST_CASE("parity with PyTorch: every op is within its bound of f64") {
   for (const std::string& f : findings) FAIL_CHECK(f);
 }
 
-TEST_CASE("parity with PyTorch: errors over 4096 and 65536 numbers are 8 epsilons or twice PyTorch's") {
+TEST_CASE(
+    "parity with PyTorch: errors over 4096 and 65536 numbers are 8 epsilons or twice PyTorch's") {
   std::vector<std::string> findings;
   CHECK(compare_long_sums(findings).size() > 400);
   for (const std::string& f : findings) FAIL_CHECK(f);

@@ -54,7 +54,7 @@ namespace {
 /// Whether pairs take less time than single numbers, to the same bits: about 30 us, once.
 bool pairs_pay() {
   constexpr int64_t kDepth = 1024, kRounds = 5;
-  const auto [rows, cols] = std::pair(kernels_v4.f32.rows, kernels_v4.f32.cols);
+  const auto rows = kernels_v4.f32.rows, cols = kernels_v4.f32.cols;
   std::vector<float> a(size_t(rows * kDepth), 1.25f), b(size_t(cols * kDepth), -0.75f);
   std::vector<uint32_t> pairs_a(a.size() / 2, 0x3fa03fa0), pairs_b(b.size() / 2, 0xbf40bf40);
   std::vector<float> single(size_t(rows * cols)), paired(single.size());
