@@ -9,7 +9,7 @@ namespace minim::cuda {
 template <class Op>
 struct PointwiseArgs {
   Rows rows;
-  Strided in[Op::arity], out, grad_out, grad_in[Op::arity];
+  Strided in[kOperands<Op>], out, grad_out, grad_in[kOperands<Op>];
   attrs_t<Op> attrs;
   RngKey rng;
 };
@@ -23,7 +23,7 @@ template <class Op>
 PointwiseArgs<Op> pointwise_args(const OpArgs& args, const Shape& shape) {
   PointwiseArgs<Op> p{};
   p.rows = Rows(shape);
-  for (size_t k = 0; k < Op::arity; ++k) p.in[k] = broadcast_view(args.in[k], shape);
+  for (size_t k = 0; k < kOperands<Op>; ++k) p.in[k] = broadcast_view(args.in[k], shape);
   if (args.out[0].data) p.out = broadcast_view(args.out[0], shape);
   p.attrs = args.attrs.as<attrs_t<Op>>();
   p.rng = args.rng;
@@ -36,9 +36,9 @@ struct Inputs {
   A values[kInputs<Op>];
   const A* x[kInputs<Op>];
   __device__ Inputs(const PointwiseArgs<Op>& p, Index i) {
-    for (size_t k = 0; k < Op::arity; ++k) values[k] = load<A>(p.in[k], p.in[k].row(p.rows, i));
-    if constexpr (detail::Random<Op>)
-      values[Op::arity] =
+    for (size_t k = 0; k < kOperands<Op>; ++k) values[k] = load<A>(p.in[k], p.in[k].row(p.rows, i));
+    if constexpr (Op::spec.random)
+      values[kOperands<Op>] =
           A(uniform01(Philox::block(p.rng.seed, p.rng.stream, uint64_t(i) / 4)[size_t(i % 4)]));
     for (size_t k = 0; k < kInputs<Op>; ++k) x[k] = values + k;
   }
@@ -62,9 +62,9 @@ __global__ void pointwise_backward_kernel(PointwiseArgs<Op> p) {
   const Inputs<Op, A> in(p, i);
   const A g = load<A>(p.grad_out, p.grad_out.row(p.rows, i));
   const A y = load<A>(p.out, p.out.row(p.rows, i));
-  A d[Op::arity];
+  A d[kOperands<Op>];
   vjp_at<Op, A>(p.attrs, g, y, in.x, 0, d, std::make_index_sequence<kInputs<Op>>{});
-  for (size_t k = 0; k < Op::arity; ++k)
+  for (size_t k = 0; k < kOperands<Op>; ++k)
     if (p.grad_in[k].data) store(p.grad_in[k], p.grad_in[k].row(p.rows, i), d[k]);
 }
 
@@ -90,8 +90,8 @@ void pointwise_backward(OpArgs& args) {
   const cudaStream_t stream = stream_of(args);
   PointwiseArgs<Op> p = pointwise_args<Op>(args, shape);
   p.grad_out = broadcast_view(args.grad_out[0], shape);
-  std::unique_ptr<StreamBuffer<A>> full[Op::arity];
-  for (size_t k = 0; k < Op::arity; ++k) {
+  std::unique_ptr<StreamBuffer<A>> full[kOperands<Op>];
+  for (size_t k = 0; k < kOperands<Op>; ++k) {
     Arg to = args.grad_in[k];
     if (!to.data) continue;
     if (!(args.in[k].shape == shape)) {
@@ -104,7 +104,7 @@ void pointwise_backward(OpArgs& args) {
     pointwise_backward_kernel<Op, A><<<blocks_for(n), kThreads, 0, stream>>>(p);
     check(cudaGetLastError(), "backward of a pointwise op");
   }
-  for (size_t k = 0; k < Op::arity; ++k)
+  for (size_t k = 0; k < kOperands<Op>; ++k)
     if (full[k]) sum_to(full[k]->data(), shape, args.grad_in[k], stream);
 }
 

@@ -3,15 +3,16 @@
 // and the result is stored, rounded once; so a functor is compiled per compute type, not per dtype,
 // and knows nothing of dtypes, strides or broadcasting.
 //
-// A functor has arity, forward(x...) and vjp(g, y, x..., d) which sets d[i] = g * dy/dx_i; with an
-// Attrs type both take `const Attrs&` first; with `random = true` a last operand is uniform in [0,
-// 1), the same forward and backward.
+// A functor has forward(x...) and vjp(g, y, x..., d) which sets d[i] = g * dy/dx_i; with an Attrs
+// type both take `const Attrs&` first; with `.random = true` a last operand is uniform in [0, 1),
+// the same forward and backward.
 #pragma once
 #include <memory>
 #include <utility>
 
 #include "minim/core/allocator.h"
 #include "minim/core/convert.h"
+#include "minim/core/functor.h"
 #include "minim/core/math.h"
 #include "minim/core/op_args.h"
 #include "minim/core/per_isa.h"
@@ -21,39 +22,6 @@
 namespace minim {
 
 inline constexpr Index kBlock = 512;  ///< elements in a buffer: a few of them stay in L1
-
-struct NoAttrs {};
-template <class Op>
-struct attrs_of {
-  using type = NoAttrs;
-};
-template <class Op>
-requires requires { typename Op::Attrs; }
-struct attrs_of<Op> {
-  using type = typename Op::Attrs;
-};
-template <class Op>
-using attrs_t = typename attrs_of<Op>::type;
-
-namespace detail {
-template <class Op>
-concept Random = requires {
-  requires Op::random;
-};
-}  // namespace detail
-/// What a functor's forward takes: its operands and, if it is random, the draw.
-template <class Op>
-inline constexpr size_t kInputs = Op::arity + (detail::Random<Op> ? 1 : 0);
-
-/// d[i] = g * slope: write forward and slope(x, y), get vjp.
-template <class Derived>
-struct Unary {
-  static constexpr size_t arity = 1;
-  template <class A>
-  MINIM_HD static void vjp(A g, A y, A x, A* d) {
-    d[0] = g * Derived::slope(x, y);
-  }
-};
 
 template <class Op, class A, size_t... I>
 MINIM_HD inline A forward_at(const attrs_t<Op>& attrs, const A* const* x, Index i,
@@ -79,7 +47,7 @@ MINIM_HD inline void vjp_at(const attrs_t<Op>& attrs, A g, A y, const A* const* 
   // is no longer vectorised.
   using U = std::conditional_t<sizeof(A) == 4, uint32_t, uint64_t>;
   const U mask = g == A(0) ? U(0) : ~U(0);
-  for (size_t k = 0; k < Op::arity; ++k) d[k] = bits<A>(bits<U>(d[k]) & mask);
+  for (size_t k = 0; k < kOperands<Op>; ++k) d[k] = bits<A>(bits<U>(d[k]) & mask);
 }
 
 namespace cpu {
@@ -119,14 +87,14 @@ struct Loader {
   A buffer[N][kBlock];
   const A* x[N];
   void load(const OpArgs& args, const Index* at, const Index* stride, Index linear, Index n) {
-    for (size_t k = 0; k < Op::arity; ++k) {
+    for (size_t k = 0; k < kOperands<Op>; ++k) {
       const Arg& in = args.in[k];
       x[k] = load_run(in.data ? advance(in.data, in.dtype, at[k]) : nullptr, in.dtype, stride[k], n,
                       buffer[k]);
     }
-    if constexpr (detail::Random<Op>) {
-      uniform_run(args.rng, linear, n, buffer[Op::arity]);
-      x[Op::arity] = buffer[Op::arity];
+    if constexpr (Op::spec.random) {
+      uniform_run(args.rng, linear, n, buffer[kOperands<Op>]);
+      x[kOperands<Op>] = buffer[kOperands<Op>];
     }
   }
 };
@@ -147,16 +115,16 @@ struct BackwardLoop {
                   A* const* d) {
     const attrs_t<Op> attrs = *from;
     many(n, g, [=](Index j) {
-      A one[Op::arity];
+      A one[kOperands<Op>];
       vjp_at<Op, A>(attrs, g[j], y[j], x, j, one, std::make_index_sequence<kInputs<Op>>{});
-      for (size_t k = 0; k < Op::arity; ++k) d[k][j] = one[k];
+      for (size_t k = 0; k < kOperands<Op>; ++k) d[k][j] = one[k];
     });
   }
 };
 
 template <class Op, class A>
 void pointwise_forward(OpArgs& args) {
-  constexpr size_t N = Op::arity;
+  constexpr size_t N = kOperands<Op>;
   const auto& attrs = args.attrs.as<attrs_t<Op>>();
   const Arg& out = args.out[0];
   std::array<Strides, N> strides;
@@ -182,7 +150,7 @@ void pointwise_forward(OpArgs& args) {
 
 template <class Op, class A>
 void pointwise_backward(OpArgs& args) {
-  constexpr size_t N = Op::arity;
+  constexpr size_t N = kOperands<Op>;
   const auto& attrs = args.attrs.as<attrs_t<Op>>();
   const Arg &g = args.grad_out[0], &y = args.out[0];
   // A gradient whose operand was broadcast is first written at full size, in A, and summed once at
@@ -235,7 +203,7 @@ void pointwise_backward(OpArgs& args) {
     if (target[k].full) sum_to(target[k].full->data(), g.shape, args.grad_in[k]);
 }
 
-/// Picks the compute type. Integers only for functors that say `integers = true`.
+/// Picks the compute type. Integers only for functors that say `.integers = true`.
 template <template <class, class> class Run, class Op>
 void by_compute(OpArgs& args) {
   switch (compute_in(args.dtype)) {
@@ -244,7 +212,7 @@ void by_compute(OpArgs& args) {
     case Compute::f64:
       return Run<Op, double>::run(args);
     case Compute::i64:
-      if constexpr (requires { requires Op::integers; }) return Run<Op, int64_t>::run(args);
+      if constexpr (Op::spec.integers) return Run<Op, int64_t>::run(args);
       fail("no integer kernel");  // the one path has refused it before, by name
   }
 }

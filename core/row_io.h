@@ -5,11 +5,10 @@
 #include <utility>
 
 #include "minim/core/convert.h"
+#include "minim/core/functor.h"
 #include "minim/core/op_args.h"
 
 namespace minim {
-
-enum class Along : uint8_t { row, shared, each };
 
 namespace cpu {
 

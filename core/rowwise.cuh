@@ -54,7 +54,7 @@ __device__ void store_row(const RowArg& arg, const Rows& rows, Index r, const A*
 
 template <class Op>
 struct RowwiseArgs {
-  static constexpr size_t NI = Op::operands.size(), NO = Op::outputs.size();
+  static constexpr size_t NI = kOperands<Op>, NO = kOutputs<Op>;
   Rows rows;
   RowArg in[NI], out[NO], grad_out[NO], grad_in[NI];
   attrs_t<Op> attrs;
@@ -108,8 +108,9 @@ struct RowwiseRun {
     p.rows = Rows(shape, mask);
     p.attrs = args.attrs.template as<attrs_t<Op>>();
     for (size_t k = 0; k < p.NI; ++k)
-      p.in[k] = RowArg(args.in[k], Op::operands[k].along, shape, mask);
-    for (size_t k = 0; k < p.NO; ++k) p.out[k] = RowArg(args.out[k], Op::outputs[k], shape, mask);
+      p.in[k] = RowArg(args.in[k], Op::spec.operands[k].along, shape, mask);
+    for (size_t k = 0; k < p.NO; ++k)
+      p.out[k] = RowArg(args.out[k], Op::spec.outputs[k], shape, mask);
   }
 
   /// Launches as many warps as kMemory has room for.
@@ -131,11 +132,11 @@ struct RowwiseRun {
     const Shape by_row{p.rows.outer.numel, p.rows.inner.numel};
     for (size_t k = 0; k < p.NO; ++k)
       if (args.grad_out[k].data)
-        p.grad_out[k] = RowArg(args.grad_out[k], Op::outputs[k], shape, mask);
+        p.grad_out[k] = RowArg(args.grad_out[k], Op::spec.outputs[k], shape, mask);
     for (size_t k = 0; k < p.NI; ++k) {
       if (!args.grad_in[k].data) continue;
-      p.grad_in[k] = RowArg(args.grad_in[k], Op::operands[k].along, shape, mask);
-      if (Op::operands[k].along != Along::shared) continue;
+      p.grad_in[k] = RowArg(args.grad_in[k], Op::spec.operands[k].along, shape, mask);
+      if (Op::spec.operands[k].along != Along::shared) continue;
       full[k] = std::make_unique<StreamBuffer<A>>(by_row.numel(), stream_of(args));
       p.grad_in[k].at = by_rows(full[k]->data());
     }

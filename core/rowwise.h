@@ -3,13 +3,12 @@
 // thread and a row a buffer of the compute type A. In rowwise.cuh a lane is a warp.
 //
 // A functor has
-//   operands: each with Along::row (an element per position), ::shared (one row used by all) or
-//   ::each (a value per row); outputs:  std::array<Along, n>, Along::row or Along::each;
+//   spec.operands, each with an Along, and spec.outputs, Along::row or Along::each;
 //   axes(attrs, rank): the axes that form a row, as bits;
 //   forward(lane, attrs, x, y): x[k][j] reads operand k, y[k][j] writes output k; x[k] is null
 //   where it was not given; vjp(lane, attrs, x, y, g, d): d[k] is null where it is not wanted, g[k]
 //   where it is zero. Not called for a row at which only zeros arrive: its gradients are 0.
-//   With `static constexpr bool wide = true` both are templates on the number that they compute in,
+//   With `.wide = true` both are templates on the number that they compute in,
 //   forward<W> and vjp<W>, and say whether it sufficed: false from W = A, and the row is made again
 //   with W = Wider<A> (core/wide.h).
 #pragma once
@@ -65,11 +64,6 @@ struct CpuLane {
   }
 };
 
-template <class Op>
-concept HasWide = requires {
-  requires Op::wide;
-};
-
 /// Not inlined, so that it is compiled once for all instruction sets, and out of the way.
 template <class Op, class A, class Lane>
 [[gnu::noinline]] MINIM_HD void wide_forward(Lane lane, const attrs_t<Op>& attrs, const A* const* x,
@@ -84,7 +78,7 @@ template <class Op, class A, class Lane>
 
 template <class Op, class A, class Lane>
 MINIM_HD void row_forward(Lane lane, const attrs_t<Op>& attrs, const A* const* x, A* const* y) {
-  if constexpr (!HasWide<Op>)
+  if constexpr (!Op::spec.wide)
     Op::forward(lane, attrs, x, y);
   else if (!Op::template forward<A>(lane, attrs, x, y))
     wide_forward<Op>(lane, attrs, x, y);
@@ -94,13 +88,13 @@ MINIM_HD void row_forward(Lane lane, const attrs_t<Op>& attrs, const A* const* x
 template <class Op, class A, class Lane>
 MINIM_HD void row_vjp(Lane lane, const attrs_t<Op>& attrs, const A* const* x, const A* const* y,
                       const A* const* g, A* const* d) {
-  constexpr auto operands = Op::operands;  // CUDA has no address of a static member
-  constexpr auto outputs = Op::outputs;
+  constexpr auto operands = Op::spec.operands;  // CUDA has no address of a static member
+  constexpr auto outputs = Op::spec.outputs;
   auto lane_of = [=](Along along) { return Lane{along == Along::each ? 1 : lane.n}; };
   bool some = false;
   for (size_t k = 0; k < outputs.size(); ++k)
     some = some || (g[k] && lane_of(outputs[k]).any([=](Index j) { return g[k][j] != A(0); }));
-  if constexpr (HasWide<Op>) {
+  if constexpr (Op::spec.wide) {
     if (some && !Op::template vjp<A>(lane, attrs, x, y, g, d))
       wide_vjp<Op>(lane, attrs, x, y, g, d);
   } else if (some) {
@@ -119,10 +113,10 @@ struct ForwardRows {
   static void run(Index n, Index m, const attrs_t<Op>* attrs, const RowRun<const A>* in,
                   const RowRun<A>* out) {
     for (Index i = 0; i < m; ++i) {
-      const A* x[Op::operands.size()];
-      A* y[Op::outputs.size()];
-      for (size_t k = 0; k < Op::operands.size(); ++k) x[k] = in[k][i];
-      for (size_t k = 0; k < Op::outputs.size(); ++k) y[k] = out[k][i];
+      const A* x[kOperands<Op>];
+      A* y[kOutputs<Op>];
+      for (size_t k = 0; k < kOperands<Op>; ++k) x[k] = in[k][i];
+      for (size_t k = 0; k < kOutputs<Op>; ++k) y[k] = out[k][i];
       row_forward<Op, A>(CpuLane{n}, *attrs, x, y);
     }
   }
@@ -133,7 +127,7 @@ struct BackwardRows {
   static void run(Index n, Index m, const attrs_t<Op>* attrs, const RowRun<const A>* in,
                   const RowRun<const A>* out, const RowRun<const A>* grad_out,
                   const RowRun<A>* grad_in, const RowRun<A>* sums) {
-    constexpr size_t NI = Op::operands.size(), NO = Op::outputs.size();
+    constexpr size_t NI = kOperands<Op>, NO = kOutputs<Op>;
     for (Index i = 0; i < m; ++i) {
       const A *x[NI], *y[NO], *g[NO];
       A* d[NI];
@@ -141,7 +135,7 @@ struct BackwardRows {
       for (size_t k = 0; k < NO; ++k) y[k] = out[k][i], g[k] = grad_out[k][i];
       row_vjp<Op>(CpuLane{n}, *attrs, x, y, g, d);
       for (size_t k = 0; k < NI; ++k)
-        if (A* sum = sums[k][i]; Op::operands[k].along == Along::shared && sum) {
+        if (A* sum = sums[k][i]; Op::spec.operands[k].along == Along::shared && sum) {
           MINIM_IVDEP
           for (Index j = 0; j < n; ++j) sum[j] += d[k][j];
         }
@@ -151,7 +145,7 @@ struct BackwardRows {
 
 template <class Op, class A>
 struct RowwiseRun {
-  static constexpr size_t NI = Op::operands.size(), NO = Op::outputs.size();
+  static constexpr size_t NI = kOperands<Op>, NO = kOutputs<Op>;
   static constexpr Index kGrain = 4096;
   OpArgs& args;
   Rows rows;
@@ -167,12 +161,12 @@ struct RowwiseRun {
         attrs(a.attrs.template as<attrs_t<Op>>()),
         tiles(rows),
         line(std::max<Index>(1, rows.count)) {
-    for (const auto& operand : Op::operands)  // then rows are not taken in order
+    for (const auto& operand : Op::spec.operands)  // then rows are not taken in order
       if (operand.along == Along::shared) tiles.most = 1;
     most = tiles.most > 1 ? tiles.most
                           : std::clamp<Index>(2048 / std::max<Index>(1, rows.n), 1, kLanes);
-    for (size_t k = 0; k < NI; ++k) in[k] = io(args.in[k], Op::operands[k].along);
-    for (size_t k = 0; k < NO; ++k) out[k] = io(args.out[k], Op::outputs[k]);
+    for (size_t k = 0; k < NI; ++k) in[k] = io(args.in[k], Op::spec.operands[k].along);
+    for (size_t k = 0; k < NO; ++k) out[k] = io(args.out[k], Op::spec.outputs[k]);
   }
 
   RowIo<A> io(const Arg& arg, Along along) {
@@ -240,12 +234,12 @@ struct RowwiseRun {
     RowIo<A> g[NO], d[NI];
     bool own = false, shared = false;  // which gradients are wanted
     bool over = false;                 // one is written over an operand
-    for (size_t k = 0; k < NO; ++k) g[k] = io(args.grad_out[k], Op::outputs[k]);
+    for (size_t k = 0; k < NO; ++k) g[k] = io(args.grad_out[k], Op::spec.outputs[k]);
     for (size_t k = 0; k < NI; ++k) {
-      d[k] = io(args.grad_in[k], Op::operands[k].along);
+      d[k] = io(args.grad_in[k], Op::spec.operands[k].along);
       if (!args.grad_in[k].data) continue;
       for (size_t j = 0; j < NI; ++j) over = over || args.in[j].data == args.grad_in[k].data;
-      if (Op::operands[k].along != Along::shared) {
+      if (Op::spec.operands[k].along != Along::shared) {
         own = true;
         continue;
       }

@@ -1,13 +1,13 @@
 // |x|; slope 0 at 0; NaN stays NaN
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
 struct Abs : Unary<Abs> {
-  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::off_zero}};
-  static constexpr bool integers = true;
-  static constexpr Saves saves{.inputs = 0b1};
+  static constexpr Spec spec{.operands = {{"x", Accepts::floating, Domain::off_zero}},
+                             .saves = {.inputs = 0b1},
+                             .integers = true};
   template <class A>
   MINIM_HD static A forward(A x) {
     if constexpr (std::is_integral_v<A>)

@@ -1,13 +1,11 @@
 // x + y
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct Add {
-  static constexpr size_t arity = 2;
-  static constexpr bool integers = true;
-  static constexpr uint32_t shown = 0b11;
+struct Add : Pointwise {
+  static constexpr Spec spec{.operands = {{"x"}, {"y"}}, .integers = true, .shown = 0b11};
   template <class A>
   MINIM_HD static A forward(A x, A y) {
     return x + y;

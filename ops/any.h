@@ -6,11 +6,12 @@ namespace minim::op {
 
 /// Whether some element is, or is not, 0.
 template <bool kZero>
-struct Finds {
-  static constexpr std::array operands{Operand{"x"}};
-  static constexpr std::array outputs{Along::each};
-  static constexpr bool integers = true, differentiable = false;
-  static constexpr Result result = Result::boolean;
+struct Finds : Rowwise {
+  static constexpr Spec spec{.operands = {{"x"}},
+                             .outputs = {Along::each},
+                             .result = Result::boolean,
+                             .integers = true,
+                             .differentiable = false};
   using Attrs = Axes;
   static uint32_t axes(const Attrs& attrs, int rank) {
     return axis_mask(attrs.axes, rank, kZero ? "all" : "any");

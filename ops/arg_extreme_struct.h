@@ -4,16 +4,14 @@
 #pragma once
 #include <optional>
 
+#include "minim/core/rowwise.h"
 #include "minim/ops/extreme_struct.h"
 
 namespace minim::op {
 
 template <bool kSmallest>
-struct ArgExtreme {
+struct ArgExtreme : Structured {
   static constexpr const char* name = kSmallest ? "argmin" : "argmax";
-  static constexpr std::array operands{Operand{"x"}};
-  static constexpr bool integers = true;
-  static constexpr Result result = Result::i64;
   struct Attrs {
     std::optional<Index> axis{};  ///< none: the index into the flattened tensor
     bool keepdim = false;
@@ -23,6 +21,11 @@ struct ArgExtreme {
     args.out[0].shape =
         reduced_shape(args.in[0].shape, mask_of(args), args.attrs.as<Attrs>().keepdim);
   }
+  static constexpr Spec spec{.operands = {{"x"}},
+                             .result = Result::i64,
+                             .integers = true,
+                             .differentiable = false,
+                             .infer = infer};
   static void forward(OpArgs& args) { cpu::by_compute<Run, ArgExtreme>(args); }
   static std::vector<Example> examples() {
     Examples<Attrs> all;

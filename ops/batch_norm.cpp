@@ -14,7 +14,7 @@ ChannelNorm norm_of(OpArgs& args) {
 }  // namespace
 
 void BatchNorm::infer(OpArgs& args) {
-  const Index channels = check_channels(args, operands, "batch_norm");
+  const Index channels = check_channels(args, spec.operands, "batch_norm");
   const Arg& x = args.in[0];
   const bool running = args.in[1].defined;
   if (running != args.in[2].defined)

@@ -6,24 +6,29 @@
 // @throws Error where a parameter is not (C), one running statistic lacks the other, or the batch
 // has one value per channel.
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct BatchNorm {
-  static constexpr std::array operands{
-      Operand{"x"}, Operand{.name = "running_mean", .optional = true},
-      Operand{.name = "running_var", .domain = Domain::positive, .optional = true},
-      Operand{.name = "weight", .optional = true}, Operand{.name = "bias", .optional = true}};
-  static constexpr Result result = Result::attribute;
-  static constexpr int n_outputs = 3;  ///< y; the mean and var (C) that were used, for backward
-  static constexpr int returned = 1;
-  static constexpr Saves saves{.inputs = 0b01001, .outputs = 0b110};
+struct BatchNorm : Structured {
   struct Attrs {
     double eps = 1e-5;
   };
-  static constexpr std::array numbers{number<&Attrs::eps>("eps")};
   static void infer(OpArgs& args);
+  static constexpr Spec spec{
+      .operands = {{"x"},
+                   {.name = "running_mean", .optional = true},
+                   {.name = "running_var", .domain = Domain::positive, .optional = true},
+                   {.name = "weight", .optional = true},
+                   {.name = "bias", .optional = true}},
+      .outputs = {Along::own, Along::own,
+                  Along::own},  // y; the mean and var (C) that were used, for backward
+      .returned = 1,
+      .saves = {.inputs = 0b01001, .outputs = 0b110},
+      .result = Result::attribute,
+      .numbers = {number<&Attrs::eps>("eps")},
+      .infer = infer,
+  };
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);
   static std::vector<Example> examples();

@@ -6,9 +6,9 @@
 
 namespace minim::op {
 
-struct ProbabilityEntropy {
+struct ProbabilityEntropy : Pointwise {
   static constexpr const char* name = "bce";
-  static constexpr size_t arity = 2;
+  static constexpr Spec spec{.operands = {{"x"}, {"target"}}};
   template <class A>
   MINIM_HD static A stopped(A log) {
     return log < A(-100) ? A(-100) : log;
@@ -25,9 +25,12 @@ struct ProbabilityEntropy {
   }
 };
 struct Bce : PairLoss<ProbabilityEntropy> {
-  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::probability},
-                                       Operand{"target", Accepts::floating, Domain::probability}};
-  static constexpr const char* instead = "bce_with_logits";
+  static constexpr Spec spec{.operands = {{"x", Accepts::floating, Domain::probability},
+                                          {"target", Accepts::floating, Domain::probability}},
+                             .saves = {.inputs = 0b11},
+                             .result = Result::f32,
+                             .instead = "bce_with_logits",
+                             .infer = infer};
 };
 
 }  // namespace minim::op

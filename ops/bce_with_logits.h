@@ -6,9 +6,9 @@
 
 namespace minim::op {
 
-struct LogitEntropy {
+struct LogitEntropy : Pointwise {
   static constexpr const char* name = "bce_with_logits";
-  static constexpr size_t arity = 2;
+  static constexpr Spec spec{.operands = {{"x"}, {"target"}}};
   template <class A>
   MINIM_HD static A forward(A x, A target) {
     A wrong = x < A(0) ? target : A(1) - target, size = math::fabs(x);
@@ -21,8 +21,11 @@ struct LogitEntropy {
   }
 };
 struct BceWithLogits : PairLoss<LogitEntropy> {
-  static constexpr std::array operands{Operand{"x"},
-                                       Operand{"target", Accepts::floating, Domain::probability}};
+  static constexpr Spec spec{
+      .operands = {{"x"}, {"target", Accepts::floating, Domain::probability}},
+      .saves = {.inputs = 0b11},
+      .result = Result::f32,
+      .infer = infer};
 };
 
 }  // namespace minim::op

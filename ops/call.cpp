@@ -154,7 +154,7 @@ void make_outputs(const OpRow& row, OpArgs& args, std::span<const Tensor> xs, Te
 }  // namespace
 
 std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs) {
-  std::vector<Tensor> outputs(size_t(row.outputs));
+  std::vector<Tensor> outputs(row.outputs.size());
   call(row, xs, attrs, outputs);
   return outputs;
 }
@@ -183,7 +183,7 @@ void call(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs,
     xs = cast;
   }
 
-  OpArgs args(int(xs.size()), row.outputs);
+  OpArgs args(int(xs.size()), int(row.outputs.size()));
   args.dtype = choice.dtype;
   args.attrs = attrs;
   for (size_t k = 0; k < xs.size(); ++k) {
@@ -213,7 +213,7 @@ void call(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs,
                   return x.defined() && x.requires_grad();
                 });
   if (wanted && is_floating(outputs[0].dtype())) {
-    if (!row.differentiable())
+    if (!row.differentiable)
       fail("[", row.name,
            "] has no backward, but an operand requires gradients; call it on x.detach() or under "
            "NoGrad");

@@ -14,7 +14,7 @@ namespace minim {
 /// @throws Error naming the op and the operand when an operand is missing, of the wrong kind, on
 /// another device, of a dtype that may not be mixed, or of a shape that does not fit.
 std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> operands, const Attrs& attrs);
-/// The same into `outputs`, row.outputs undefined tensors.
+/// The same into `outputs`, one for each of row.outputs: undefined tensors.
 void call(const OpRow& row, std::span<const Tensor> operands, const Attrs& attrs,
           std::span<Tensor> outputs);
 

@@ -2,13 +2,12 @@
 // ops/composite.h.
 // @throws Error naming both shapes where other sizes differ.
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/core/convert.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct Cat {
-  static constexpr std::array operands{Operand{"x"}, Operand{"y"}};
-  static constexpr bool integers = true;
+struct Cat : Structured {
   struct Attrs {
     Index axis = 0;
   };
@@ -36,6 +35,7 @@ struct Cat {
     args.out[0].shape = x;
     args.out[0].shape[axis] += y[axis];
   }
+  static constexpr Spec spec{.operands = {{"x"}, {"y"}}, .integers = true, .infer = infer};
   static void forward(OpArgs& args) {
     for (int k = 0; k < 2; ++k) copy(args.in[k], part(args, args.out[0], k));
   }

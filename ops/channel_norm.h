@@ -2,7 +2,7 @@
 // per (n, c); sets of planes are normalised together, (x - mean) / sqrt(var + eps), in two passes
 // and fp32 (f64 for f64), then scaled and shifted by channel.
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim {
 

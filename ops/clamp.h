@@ -2,20 +2,15 @@
 // bound and outside; NaN stays NaN. @throws Error for a bound that is NaN, or finite and beyond the
 // result's dtype.
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct Clamp {
-  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::off_zero}};
-  static constexpr size_t arity = 1;
-  static constexpr Saves saves{.inputs = 0b1};
+struct Clamp : Pointwise {
   struct Attrs {
     double lo = -std::numeric_limits<double>::infinity(),
            hi = std::numeric_limits<double>::infinity();
   };
-  static constexpr std::array numbers{number<&Attrs::lo>("lo", true),
-                                      number<&Attrs::hi>("hi", true)};
   template <class A>
   MINIM_HD static A forward(const Attrs& a, A x) {
     x = x < A(a.lo) ? A(a.lo) : x;
@@ -27,6 +22,11 @@ struct Clamp {
       fail("[clamp] the bounds ", a.lo, " and ", a.hi, " must be numbers, or infinite for none");
     args.out[0].shape = args.in[0].shape;
   }
+  static constexpr Spec spec{
+      .operands = {{"x", Accepts::floating, Domain::off_zero}},
+      .saves = {.inputs = 0b1},
+      .numbers = {number<&Attrs::lo>("lo", true), number<&Attrs::hi>("hi", true)},
+      .infer = infer};
   template <class A>
   MINIM_HD static void vjp(const Attrs& a, A g, A, A x, A* d) {
     constexpr A inf = std::numeric_limits<A>::infinity();

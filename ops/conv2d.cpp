@@ -177,7 +177,7 @@ void Conv2d::infer(OpArgs& args) {
   const Shape &x = args.in[0].shape, &weight = args.in[1].shape;
   for (int k = 0; k < args.n_in; ++k)
     if (args.in[k].defined && !is_floating(args.in[k].dtype))
-      fail("[conv2d] ", operands[size_t(k)].name, " is ", name_of(args.in[k].dtype),
+      fail("[conv2d] ", spec.operands[size_t(k)].name, " is ", name_of(args.in[k].dtype),
            args.in[k].shape, "; it takes floating operands: convert with .to()");
   const Index groups = args.attrs.as<Attrs>().groups;
   if (x.rank() != 4 || weight.rank() != 4)

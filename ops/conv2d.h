@@ -6,21 +6,21 @@
 // and rounded once.
 // @throws Error naming the shapes where they do not fit.
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 #include "minim/ops/window.h"
 
 namespace minim::op {
 
-struct Conv2d {
-  static constexpr std::array operands{Operand{"x"}, Operand{"weight"},
-                                       Operand{.name = "bias", .optional = true}};
-  static constexpr bool same_dtype = true;
-  static constexpr Saves saves{.inputs = 0b011};
+struct Conv2d : Structured {
   struct Attrs {
     Pair stride = 1, padding = 0, dilation = 1;
     Index groups = 1;
   };
   static void infer(OpArgs& args);
+  static constexpr Spec spec{.operands = {{"x"}, {"weight"}, {.name = "bias", .optional = true}},
+                             .saves = {.inputs = 0b011},
+                             .same_dtype = true,
+                             .infer = infer};
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);
   static std::vector<Example> examples();

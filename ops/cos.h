@@ -1,11 +1,11 @@
 // cosine of x radians, right for any finite x
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
 struct Cos : Unary<Cos> {
-  static constexpr Saves saves{.inputs = 0b1};
+  static constexpr Spec spec{.operands = {{"x"}}, .saves = {.inputs = 0b1}};
   template <class A>
   MINIM_HD static A forward(A x) {
     return math::cos(x);

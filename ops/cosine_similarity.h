@@ -7,16 +7,11 @@
 
 namespace minim::op {
 
-struct CosineSimilarity {
-  static constexpr std::array operands{Operand{"x"}, Operand{"y"}};
-  static constexpr std::array outputs{Along::each};
-  static constexpr bool wide = true;
-  static constexpr Saves saves{.inputs = 0b11};
+struct CosineSimilarity : Rowwise {
   struct Attrs {
     Index dim = 1;
     double eps = 1e-8;
   };
-  static constexpr std::array numbers{number<&Attrs::eps>("eps")};
   static uint32_t axes(const Attrs& attrs, int rank) {
     return axis_bit(attrs.dim, rank, "cosine_similarity");
   }
@@ -25,6 +20,12 @@ struct CosineSimilarity {
       fail("[cosine_similarity] x has shape ", args.in[0].shape, ", y ", args.in[1].shape,
            "; they must be equal: reshape or expand one");
   }
+  static constexpr Spec spec{.operands = {{"x"}, {"y"}},
+                             .outputs = {Along::each},
+                             .saves = {.inputs = 0b11},
+                             .wide = true,
+                             .numbers = {number<&Attrs::eps>("eps")},
+                             .check = check};
 
   template <class W>
   MINIM_HD static W divisor(const Attrs& attrs, W norm) {

@@ -7,25 +7,28 @@
 // @throws Error where the shapes do not fit, or naming the value, its position and the valid range
 // of a wrong target.
 #pragma once
+#include "minim/ops/contract.h"
 #include "minim/ops/loss_struct.h"
-#include "minim/ops/op_struct.h"
 
 namespace minim::op {
 
-struct CrossEntropy {
-  static constexpr std::array operands{Operand{"logits"},
-                                       Operand{"target", Accepts::integer, Domain::index}};
-  static constexpr Result result = Result::f32;
-  static constexpr int n_outputs =
-      3;  ///< loss; log sum exp(x - max) (...) and the number of targets that count, for backward
-  static constexpr int returned = 1;
-  static constexpr Saves saves{.inputs = 0b11, .outputs = 0b110};
+struct CrossEntropy : Structured {
   struct Attrs {
     double label_smoothing = 0;
     Index ignore_index = -100;
     Reduction reduction = Reduction::mean;
   };
   static void infer(OpArgs& args);
+  static constexpr Spec spec{
+      .operands = {{"logits"}, {"target", Accepts::integer, Domain::index}},
+      .outputs = {Along::own, Along::own,
+                  Along::own},  // loss; log sum exp(x - max) (...) and the number of targets that
+                                // count, for backward
+      .returned = 1,
+      .saves = {.inputs = 0b11, .outputs = 0b110},
+      .result = Result::f32,
+      .infer = infer,
+  };
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);
   static std::vector<Example> examples();

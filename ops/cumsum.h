@@ -7,12 +7,7 @@
 
 namespace minim::op {
 
-struct CumSum {
-  static constexpr std::array operands{Operand{"x"}};
-  static constexpr std::array outputs{Along::row};
-  static constexpr bool wide = true;
-  static constexpr bool integers = true;
-  static constexpr Result result = Result::attribute;
+struct CumSum : Rowwise {
   struct Attrs {
     Index dim = -1;
     std::optional<DType> dtype{};  ///< x is converted to it first; by default x's, i64 for integers
@@ -24,6 +19,12 @@ struct CumSum {
     args.out[0].shape = args.in[0].shape;
     axes(attrs, args.in[0].shape.rank());
   }
+  static constexpr Spec spec{.operands = {{"x"}},
+                             .outputs = {Along::row},
+                             .result = Result::attribute,
+                             .integers = true,
+                             .wide = true,
+                             .infer = infer};
   /// to(at(j)) = from(at(0)) + ... + from(at(j)); false where that left f64 on the way.
   template <class W, class A, class Lane, class At>
   MINIM_HD static bool run(Lane lane, const A* from, A* to, At at) {

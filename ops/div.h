@@ -1,14 +1,12 @@
 // x / y, true division: integers become f32
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct Div {
-  static constexpr size_t arity = 2;
-  static constexpr std::array operands{Operand{"x"},
-                                       Operand{"y", Accepts::floating, Domain::off_zero}};
-  static constexpr Saves saves{.inputs = 0b11};
+struct Div : Pointwise {
+  static constexpr Spec spec{.operands = {{"x"}, {"y", Accepts::floating, Domain::off_zero}},
+                             .saves = {.inputs = 0b11}};
   template <class A>
   MINIM_HD static A forward(A x, A y) {
     return x / y;

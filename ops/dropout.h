@@ -1,13 +1,11 @@
 // zeroes each element with probability p and scales the rest by 1 / (1 - p). The mask is a pure
 // function of (seed, stream, element), so backward draws it again instead of storing it
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct Dropout {
-  static constexpr size_t arity = 1;
-  static constexpr bool random = true;
+struct Dropout : Pointwise {
   struct Attrs {
     double p = 0.5;
   };
@@ -24,6 +22,7 @@ struct Dropout {
     if (!(p >= 0 && p < 1)) fail("[dropout] p must be in [0, 1), not ", p);
     args.out[0].shape = args.in[0].shape;
   }
+  static constexpr Spec spec{.operands = {{"x"}}, .random = true, .infer = infer};
 };
 
 }  // namespace minim::op

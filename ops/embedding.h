@@ -2,15 +2,15 @@
 // summed in fp32 over its positions in their order, whatever the number of threads.
 // @throws Error naming the value, its position and the valid range where an index is not in [0, V).
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct Embedding {
-  static constexpr std::array operands{Operand{"weight"},
-                                       Operand{"indices", Accepts::integer, Domain::index}};
-  static constexpr Saves saves{.inputs = 0b10};
+struct Embedding : Structured {
   static void infer(OpArgs& args);
+  static constexpr Spec spec{.operands = {{"weight"}, {"indices", Accepts::integer, Domain::index}},
+                             .saves = {.inputs = 0b10},
+                             .infer = infer};
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);
   static std::vector<Example> examples();

@@ -1,12 +1,12 @@
 // e^x
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
 struct Exp : Unary<Exp> {
-  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::small}};
-  static constexpr Saves saves{.outputs = 0b1};
+  static constexpr Spec spec{.operands = {{"x", Accepts::floating, Domain::small}},
+                             .saves = {.outputs = 0b1}};
   template <class A>
   MINIM_HD static A forward(A x) {
     return math::exp(x);

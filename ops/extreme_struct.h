@@ -7,17 +7,18 @@
 namespace minim::op {
 
 template <bool kSmallest>
-struct Extreme {
+struct Extreme : Rowwise {
   static constexpr const char* name = kSmallest ? "min" : "max";
-  static constexpr std::array operands{Operand{"x"}};
-  static constexpr std::array outputs{Along::each};
-  static constexpr bool integers = true;
-  static constexpr Saves saves{.inputs = 0b1};
   using Attrs = Axes;
   static uint32_t axes(const Attrs& attrs, int rank) { return axis_mask(attrs.axes, rank, name); }
   static void check(OpArgs& args) {
     check_not_empty(args, axes(args.attrs.as<Attrs>(), args.in[0].shape.rank()), name);
   }
+  static constexpr Spec spec{.operands = {{"x"}},
+                             .outputs = {Along::each},
+                             .saves = {.inputs = 0b1},
+                             .integers = true,
+                             .check = check};
 
   /// For the smallest, turns the order round and is its own inverse; ~x is that without overflow.
   template <class A>

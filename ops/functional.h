@@ -6,13 +6,10 @@
 
 #include "minim/op_includes.h"  // written by CMake from ops.def: the header of each row
 #include "minim/ops/call.h"
-#include "minim/ops/row.h"
 
 namespace minim {
 namespace detail {
 
-template <class F>
-constexpr size_t kOperands = row_defaults::operands<F>().size();
 struct Nothing {};
 
 /// The type of parameter i: tensors, then the attributes, then nothing.
@@ -23,7 +20,7 @@ using Param = std::conditional_t<(i < kOperands<F>), const Tensor&,
 template <class F, size_t i>
 std::remove_cvref_t<Param<F, i>> absent() {
   if constexpr (i < kOperands<F>)
-    static_assert(row_defaults::operands<F>()[i].optional, "an operand is missing");
+    static_assert(F::spec.operands[i].optional, "an operand is missing");
   return {};
 }
 
@@ -39,9 +36,9 @@ auto call_with(const OpRow& row, Ps&&... params) {
       attrs = Attrs(p);
   };
   (take(params), ...);
-  std::array<Tensor, row_defaults::outputs<F>()> out;
+  std::array<Tensor, kOutputs<F>> out;
   call(row, operands, attrs, out);
-  constexpr int n = row_defaults::returned<F>();
+  constexpr int n = F::spec.returned == Spec::kAll ? int(kOutputs<F>) : F::spec.returned;
   if constexpr (n == 1) {
     return std::move(out[0]);
   } else {

@@ -4,20 +4,20 @@
 // @throws Error where the shapes do not fit, or naming the value, its position and the valid range
 // of a wrong index.
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct Gather {
+struct Gather : Structured {
   static constexpr const char* name = "gather";
-  static constexpr std::array operands{Operand{"x"},
-                                       Operand{"index", Accepts::integer, Domain::index}};
-  static constexpr bool integers = true;
-  static constexpr Saves saves{.inputs = 0b10};
   struct Attrs {
     Index axis = 0;
   };
   static void infer(OpArgs& args);
+  static constexpr Spec spec{.operands = {{"x"}, {"index", Accepts::integer, Domain::index}},
+                             .saves = {.inputs = 0b10},
+                             .integers = true,
+                             .infer = infer};
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);
   static std::vector<Example> examples();

@@ -1,12 +1,11 @@
 // gelu(x) = x * Phi(x): exact by erf, or the tanh approximation (Hendrycks and Gimpel, 2016)
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct Gelu {
-  static constexpr size_t arity = 1;
-  static constexpr Saves saves{.inputs = 0b1};
+struct Gelu : Pointwise {
+  static constexpr Spec spec{.operands = {{"x"}}, .saves = {.inputs = 0b1}};
   struct Attrs {
     bool tanh = false;  ///< the approximation that GPT-2 used
   };

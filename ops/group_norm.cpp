@@ -14,7 +14,7 @@ ChannelNorm norm_of(OpArgs& args) {
 }  // namespace
 
 void GroupNorm::infer(OpArgs& args) {
-  const Index channels = check_channels(args, operands, "group_norm");
+  const Index channels = check_channels(args, spec.operands, "group_norm");
   const Index groups = args.attrs.as<Attrs>().num_groups;
   if (groups < 1 || channels % groups != 0)
     fail("[group_norm] ", groups, " groups do not divide the ", channels, " channels of x ",

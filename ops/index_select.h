@@ -11,6 +11,10 @@ namespace minim::op {
 struct IndexSelect : Gather {
   static constexpr const char* name = "index_select";
   static void infer(OpArgs& args);
+  static constexpr Spec spec{.operands = Gather::spec.operands,
+                             .saves = Gather::spec.saves,
+                             .integers = true,
+                             .infer = infer};
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);
   static std::vector<Example> examples();

@@ -7,9 +7,9 @@
 
 namespace minim::op {
 
-struct Divergence {
+struct Divergence : Pointwise {
   static constexpr const char* name = "kl_div";
-  static constexpr size_t arity = 2;
+  static constexpr Spec spec{.operands = {{"x"}, {"target"}}};
   struct Attrs {
     Reduction reduction = Reduction::mean;
     bool log_target = false;
@@ -39,8 +39,11 @@ struct Divergence {
   }
 };
 struct KlDiv : PairLoss<Divergence> {
-  static constexpr std::array operands{Operand{"x"},
-                                       Operand{"target", Accepts::floating, Domain::probability}};
+  static constexpr Spec spec{
+      .operands = {{"x"}, {"target", Accepts::floating, Domain::probability}},
+      .saves = {.inputs = 0b11},
+      .result = Result::f32,
+      .infer = infer};
 };
 
 }  // namespace minim::op

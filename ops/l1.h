@@ -4,9 +4,9 @@
 
 namespace minim::op {
 
-struct AbsoluteError {
+struct AbsoluteError : Pointwise {
   static constexpr const char* name = "l1";
-  static constexpr size_t arity = 2;
+  static constexpr Spec spec{.operands = {{"x"}, {"target"}}};
   template <class A>
   MINIM_HD static A forward(A x, A target) {
     return math::fabs(x - target);

@@ -7,22 +7,24 @@
 
 namespace minim::op {
 
-struct LayerNorm {
-  static constexpr std::array operands{
-      Operand{"x"}, Operand{.name = "weight", .optional = true, .along = Along::shared},
-      Operand{.name = "bias", .optional = true, .along = Along::shared}};
-  static constexpr std::array outputs{Along::row, Along::each,
-                                      Along::each};  // y, and for backward: mean, 1 / sqrt(var +
-                                                     // eps); 0 where that was not made in A
-  static constexpr int returned = 1;
-  static constexpr bool wide = true;
-  static constexpr Saves saves{.inputs = 0b011, .outputs = 0b110};
+struct LayerNorm : Rowwise {
   struct Attrs {
     double eps = 1e-5;
   };
-  static constexpr std::array numbers{number<&Attrs::eps>("eps")};
   static uint32_t axes(const Attrs&, int rank) { return last_axis(rank, "layer_norm"); }
-  static void check(OpArgs& args) { check_parameters(args, operands, "layer_norm"); }
+  static void check(OpArgs& args) { check_parameters(args, spec.operands, "layer_norm"); }
+  static constexpr Spec spec{
+      .operands = {{"x"},
+                   {.name = "weight", .optional = true, .along = Along::shared},
+                   {.name = "bias", .optional = true, .along = Along::shared}},
+      .outputs = {Along::row, Along::each, Along::each},  // y, and for backward: mean, 1 / sqrt(var
+                                                          // + eps); 0 where that was not made in A
+      .returned = 1,
+      .saves = {.inputs = 0b011, .outputs = 0b110},
+      .wide = true,
+      .numbers = {number<&Attrs::eps>("eps")},
+      .check = check,
+  };
 
   template <class W>
   struct Statistics {

@@ -1,17 +1,16 @@
 // x above 0, negative_slope * x below (Maas et al., 2013); negative_slope is also the slope at 0
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct LeakyRelu {
-  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::off_zero}};
-  static constexpr size_t arity = 1;
-  static constexpr Saves saves{.inputs = 0b1};
+struct LeakyRelu : Pointwise {
   struct Attrs {
     double negative_slope = 0.01;
   };
-  static constexpr std::array numbers{number<&Attrs::negative_slope>("negative_slope")};
+  static constexpr Spec spec{.operands = {{"x", Accepts::floating, Domain::off_zero}},
+                             .saves = {.inputs = 0b1},
+                             .numbers = {number<&Attrs::negative_slope>("negative_slope")}};
   template <class A>
   MINIM_HD static A forward(const Attrs& a, A x) {
     return math::select(x > A(0), x, A(a.negative_slope) * x);

@@ -13,7 +13,7 @@ void Linear::infer(OpArgs& args) {
   const Arg &x = args.in[0], &weight = args.in[1], &bias = args.in[2];
   for (int k = 0; k < args.n_in; ++k)
     if (args.in[k].defined && !is_floating(args.in[k].dtype))
-      fail("[linear] ", operands[size_t(k)].name, " is ", name_of(args.in[k].dtype),
+      fail("[linear] ", spec.operands[size_t(k)].name, " is ", name_of(args.in[k].dtype),
            args.in[k].shape, "; it takes floating operands: convert with .to()");
   if (weight.shape.rank() != 2) fail("[linear] weight must be (out, in), not ", weight.shape);
   const Index out = weight.shape[0], in = weight.shape[1];

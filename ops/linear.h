@@ -2,17 +2,17 @@
 // added before the one rounding.
 // @throws Error naming both shapes where they do not fit.
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct Linear {
-  static constexpr std::array operands{Operand{"x"}, Operand{"weight"},
-                                       Operand{.name = "bias", .optional = true}};
-  static constexpr bool same_dtype = true;
-  static constexpr Saves saves{.inputs = 0b011};
-  static constexpr uint32_t over = 0b001;
+struct Linear : Structured {
   static void infer(OpArgs& args);
+  static constexpr Spec spec{.operands = {{"x"}, {"weight"}, {.name = "bias", .optional = true}},
+                             .saves = {.inputs = 0b011},
+                             .same_dtype = true,
+                             .over = 0b001,
+                             .infer = infer};
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);
   static std::vector<Example> examples();

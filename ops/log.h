@@ -1,12 +1,12 @@
 // natural logarithm
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
 struct Log : Unary<Log> {
-  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::positive}};
-  static constexpr Saves saves{.inputs = 0b1};
+  static constexpr Spec spec{.operands = {{"x", Accepts::floating, Domain::positive}},
+                             .saves = {.inputs = 0b1}};
   template <class A>
   MINIM_HD static A forward(A x) {
     return math::log(x);

@@ -7,10 +7,13 @@
 namespace minim::op {
 
 struct LogSoftmax : Softmax {
-  static constexpr std::array outputs{
-      Along::row, Along::each, Along::each};  // y, and for backward: max, log(sum(exp(x - max)))
-  static constexpr int returned = 1;
-  static constexpr Saves saves{.inputs = 0b1, .outputs = 0b110};
+  static constexpr Spec spec{
+      .operands = {{"x"}},
+      .outputs = {Along::row, Along::each,
+                  Along::each},  // y, and for backward: max, log(sum(exp(x - max)))
+      .returned = 1,
+      .saves = {.inputs = 0b1, .outputs = 0b110},
+  };
   static uint32_t axes(const Attrs& attrs, int rank) {
     return axis_bit(attrs.dim, rank, "log_softmax");
   }

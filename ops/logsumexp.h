@@ -5,12 +5,14 @@
 
 namespace minim::op {
 
-struct LogSumExp {
-  static constexpr std::array operands{Operand{"x"}};
-  static constexpr std::array outputs{
-      Along::each, Along::each};  // the second is log(sum(exp(x - max))) in fp32, for backward
-  static constexpr int returned = 1;
-  static constexpr Saves saves{.inputs = 0b1, .outputs = 0b10};
+struct LogSumExp : Rowwise {
+  static constexpr Spec spec{
+      .operands = {{"x"}},
+      .outputs = {Along::each,
+                  Along::each},  // the second is log(sum(exp(x - max))) in fp32, for backward
+      .returned = 1,
+      .saves = {.inputs = 0b1, .outputs = 0b10},
+  };
   using Attrs = Axes;
   static uint32_t axes(const Attrs& attrs, int rank) {
     return axis_mask(attrs.axes, rank, "logsumexp");

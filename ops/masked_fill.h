@@ -1,16 +1,14 @@
 // a number where the boolean mask holds, else x. The number must fit the dtype (or be infinite)
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct MaskedFill {
-  static constexpr std::array operands{Operand{"x"}, Operand{"mask", Accepts::boolean},
-                                       Operand{"value"}};
-  static constexpr size_t arity = 3;
-  static constexpr bool integers = true;
-  static constexpr uint32_t shown = 0b101;
-  static constexpr Saves saves{.inputs = 0b10};
+struct MaskedFill : Pointwise {
+  static constexpr Spec spec{.operands = {{"x"}, {"mask", Accepts::boolean}, {"value"}},
+                             .saves = {.inputs = 0b10},
+                             .integers = true,
+                             .shown = 0b101};
   template <class A>
   MINIM_HD static A forward(A x, A mask, A value) {
     return mask != A(0) ? value : x;

@@ -4,15 +4,14 @@
 // @throws Error naming both shapes where the inner sizes differ or the leading axes do not
 // broadcast.
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct MatMul {
-  static constexpr std::array operands{Operand{"x"}, Operand{"y"}};
-  static constexpr bool same_dtype = true;
-  static constexpr Saves saves{.inputs = 0b11};
+struct MatMul : Structured {
   static void infer(OpArgs& args);
+  static constexpr Spec spec{
+      .operands = {{"x"}, {"y"}}, .saves = {.inputs = 0b11}, .same_dtype = true, .infer = infer};
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);
   static std::vector<Example> examples();

@@ -9,7 +9,7 @@
 namespace minim::op {
 
 struct MaxPool2d : PoolOf<MaxPool2d> {
-  static constexpr Saves saves{.inputs = 0b1};
+  static constexpr Spec spec{.operands = {{"x"}}, .saves = {.inputs = 0b1}, .infer = infer};
   struct Attrs {
     Pair kernel_size = 2;
     Pair stride = 0;  ///< 0: kernel_size

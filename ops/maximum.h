@@ -1,14 +1,12 @@
 // the larger of x and y; NaN if either is; equal operands each get half of the gradient
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct Maximum {
-  static constexpr size_t arity = 2;
-  static constexpr bool integers = true;
-  static constexpr uint32_t shown = 0b11;
-  static constexpr Saves saves{.inputs = 0b11};
+struct Maximum : Pointwise {
+  static constexpr Spec spec{
+      .operands = {{"x"}, {"y"}}, .saves = {.inputs = 0b11}, .integers = true, .shown = 0b11};
   template <class A>
   MINIM_HD static A forward(A x, A y) {
     return x > y || x != x ? x : y;

@@ -5,10 +5,10 @@
 
 namespace minim::op {
 
-struct Mean {
-  static constexpr std::array operands{Operand{"x"}};
+struct Mean : Structured {
   using Attrs = Axes;
   static void infer(OpArgs& args);
+  static constexpr Spec spec{.operands = {{"x"}}, .infer = infer};
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);
   static std::vector<Example> examples() { return reduce_examples<Mean>(false); }

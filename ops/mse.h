@@ -4,9 +4,9 @@
 
 namespace minim::op {
 
-struct SquaredError {
+struct SquaredError : Pointwise {
   static constexpr const char* name = "mse";
-  static constexpr size_t arity = 2;
+  static constexpr Spec spec{.operands = {{"x"}, {"target"}}};
   template <class A>
   MINIM_HD static A forward(A x, A target) {
     return (x - target) * (x - target);

@@ -1,13 +1,12 @@
 // x * y
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct Mul {
-  static constexpr size_t arity = 2;
-  static constexpr bool integers = true;
-  static constexpr Saves saves{.inputs = 0b11};
+struct Mul : Pointwise {
+  static constexpr Spec spec{
+      .operands = {{"x"}, {"y"}}, .saves = {.inputs = 0b11}, .integers = true};
   template <class A>
   MINIM_HD static A forward(A x, A y) {
     return x * y;

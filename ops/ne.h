@@ -1,6 +1,6 @@
 // x != y as bool; true where either is NaN
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 

@@ -4,21 +4,21 @@
 // @throws Error where the shapes do not fit, or naming the value, its position and the valid range
 // of a wrong target.
 #pragma once
+#include "minim/ops/contract.h"
 #include "minim/ops/loss_struct.h"
-#include "minim/ops/op_struct.h"
 
 namespace minim::op {
 
-struct NllLoss {
-  static constexpr std::array operands{Operand{"x"},
-                                       Operand{"target", Accepts::integer, Domain::index}};
-  static constexpr Result result = Result::f32;
-  static constexpr Saves saves{.inputs = 0b10};
+struct NllLoss : Structured {
   struct Attrs {
     Index ignore_index = -100;
     Reduction reduction = Reduction::mean;
   };
   static void infer(OpArgs& args);
+  static constexpr Spec spec{.operands = {{"x"}, {"target", Accepts::integer, Domain::index}},
+                             .saves = {.inputs = 0b10},
+                             .result = Result::f32,
+                             .infer = infer};
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);
   static std::vector<Example> examples();

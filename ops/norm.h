@@ -8,19 +8,20 @@
 
 namespace minim::op {
 
-struct Norm {
-  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::off_zero}};
-  static constexpr std::array outputs{Along::each};
-  static constexpr bool wide = true;
-  static constexpr Saves saves{.inputs = 0b1};
+struct Norm : Rowwise {
   struct Attrs {
     Dims axes{};  ///< none: all
     bool keepdim = false;
     double p = 2;
   };
-  static constexpr std::array numbers{number<&Attrs::p>("p")};
   static uint32_t axes(const Attrs& attrs, int rank) { return axis_mask(attrs.axes, rank, "norm"); }
   static void check(OpArgs& args) { check_order(args.attrs.as<Attrs>().p, "norm"); }
+  static constexpr Spec spec{.operands = {{"x", Accepts::floating, Domain::off_zero}},
+                             .outputs = {Along::each},
+                             .saves = {.inputs = 0b1},
+                             .wide = true,
+                             .numbers = {number<&Attrs::p>("p")},
+                             .check = check};
   static void check_order(double p, const char* op) {
     if (!(p > 0)) fail("[", op, "] p is ", p, "; it must be positive, or inf for the largest |x|");
   }

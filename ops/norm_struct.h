@@ -1,7 +1,7 @@
 // ops/norm_struct.h -- what layer_norm and rms_norm share: rows along the last axis, and parameters
 // of its size.
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 

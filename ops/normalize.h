@@ -7,21 +7,22 @@
 
 namespace minim::op {
 
-struct Normalize {
-  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::off_zero}};
-  static constexpr std::array outputs{Along::row};
-  static constexpr bool wide = true;
-  static constexpr Saves saves{.inputs = 0b1};
+struct Normalize : Rowwise {
   struct Attrs {
     double p = 2;
     Index dim = 1;
     double eps = 1e-12;
   };
-  static constexpr std::array numbers{number<&Attrs::p>("p"), number<&Attrs::eps>("eps")};
   static uint32_t axes(const Attrs& attrs, int rank) {
     return axis_bit(attrs.dim, rank, "normalize");
   }
   static void check(OpArgs& args) { Norm::check_order(args.attrs.as<Attrs>().p, "normalize"); }
+  static constexpr Spec spec{.operands = {{"x", Accepts::floating, Domain::off_zero}},
+                             .outputs = {Along::row},
+                             .saves = {.inputs = 0b1},
+                             .wide = true,
+                             .numbers = {number<&Attrs::p>("p"), number<&Attrs::eps>("eps")},
+                             .check = check};
 
   template <class W, class A, class Lane>
   MINIM_HD static bool forward(Lane lane, const Attrs& attrs, In<A> x, Out<A> y) {

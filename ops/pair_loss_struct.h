@@ -4,16 +4,14 @@
 #pragma once
 #include <cmath>
 
+#include "minim/core/loops.h"
+#include "minim/ops/contract.h"
 #include "minim/ops/loss_struct.h"
-#include "minim/ops/op_struct.h"
 
 namespace minim::op {
 
 template <class Element>
-struct PairLoss {
-  static constexpr std::array operands{Operand{"x"}, Operand{"target"}};
-  static constexpr Result result = Result::f32;
-  static constexpr Saves saves{.inputs = 0b11};
+struct PairLoss : Structured {
   struct Plain {
     Reduction reduction = Reduction::mean;  ///< over all elements; the mean of none is NaN
   };
@@ -30,6 +28,10 @@ struct PairLoss {
       fail("[", Element::name, "] batchmean of a 0-dim x: it needs a first axis; use mean");
     args.out[0].shape = reduction == Reduction::none ? args.in[0].shape : Shape{};
   }
+  static constexpr Spec spec{.operands = {{"x"}, {"target"}},
+                             .saves = {.inputs = 0b11},
+                             .result = Result::f32,
+                             .infer = infer};
   static void forward(OpArgs& args) { run_floating(args, forward_as<float>, forward_as<double>); }
   static void backward(OpArgs& args) {
     run_floating(args, backward_as<float>, backward_as<double>);

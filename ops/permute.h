@@ -31,6 +31,7 @@ struct Permute : ViewOf<Permute> {
       strides[normalize_axis(order[i], order.rank(), "permute")] = g.strides[i];
     return true;
   }
+  static constexpr Spec spec{.operands = {{"x"}}, .integers = true, .unview = unview};
   static std::vector<Example> examples() {
     return {{{{3, 5}}, minim::Attrs(Attrs{{1, 0}})},
             {{{2, 3, 4}}, minim::Attrs(Attrs{{2, 0, 1}})},

@@ -3,7 +3,10 @@
 #pragma once
 #include <initializer_list>
 
-#include "minim/ops/op_struct.h"
+#include "minim/core/allocator.h"
+#include "minim/core/parallel.h"
+#include "minim/core/row_io.h"
+#include "minim/ops/contract.h"
 #include "minim/ops/window.h"
 
 namespace minim::op {
@@ -69,15 +72,14 @@ struct Run {
 /// and spread(args, window, run, image, g, d), which adds their gradients g to that of the image;
 /// the latter is given the image where backward saves x.
 template <class Pool>
-struct PoolOf {
-  static constexpr std::array operands{Operand{"x"}};
-
+struct PoolOf : Structured {
   static void infer(OpArgs& args) {
     const Window w = Pool::window(args);
     Shape& out = args.out[0].shape = args.in[0].shape;
     out[out.rank() - 2] = w.h.out();
     out[out.rank() - 1] = w.w.out();
   }
+  static constexpr Spec spec{.operands = {{"x"}}, .infer = infer};
   static void forward(OpArgs& args) { run_floating(args, forward_in<float>, forward_in<double>); }
   static void backward(OpArgs& args) {
     run_floating(args, backward_in<float>, backward_in<double>);

@@ -1,15 +1,13 @@
 // x^y, elementwise. Negative bases need integer exponents; the slope by y is 0 where x is 0
 // and y is not negative, and -inf where it is
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct Pow {
-  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::positive},
-                                       Operand{"y"}};
-  static constexpr size_t arity = 2;
-  static constexpr Saves saves{.inputs = 0b11, .outputs = 0b1};
+struct Pow : Pointwise {
+  static constexpr Spec spec{.operands = {{"x", Accepts::floating, Domain::positive}, {"y"}},
+                             .saves = {.inputs = 0b11, .outputs = 0b1}};
   template <class A>
   MINIM_HD static A forward(A x, A y) {
     return math::pow(x, y);

@@ -6,13 +6,7 @@
 
 namespace minim::op {
 
-struct Prod {
-  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::small}};
-  static constexpr std::array outputs{Along::each};
-  static constexpr bool integers = true;
-  static constexpr Result result = Result::attribute;
-  static constexpr bool wide = true;
-  static constexpr Saves saves{.inputs = 0b1};
+struct Prod : Rowwise {
   using Attrs = Accumulated;
   static uint32_t axes(const Attrs& attrs, int rank) { return axis_mask(attrs.axes, rank, "prod"); }
   static void infer(OpArgs& args) {
@@ -21,6 +15,13 @@ struct Prod {
     const Shape& x = args.in[0].shape;
     args.out[0].shape = reduced_shape(x, axes(attrs, x.rank()), attrs.keepdim);
   }
+  static constexpr Spec spec{.operands = {{"x", Accepts::floating, Domain::small}},
+                             .outputs = {Along::each},
+                             .saves = {.inputs = 0b1},
+                             .result = Result::attribute,
+                             .integers = true,
+                             .wide = true,
+                             .infer = infer};
   /// A product by one factor more; `safe` falls where what it is made from, and not a 0, is too
   /// small or too large for A.
   template <class W, class A>

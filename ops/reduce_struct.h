@@ -3,7 +3,8 @@
 #pragma once
 #include <optional>
 
-#include "minim/ops/op_struct.h"
+#include "minim/core/row_io.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 

@@ -30,7 +30,8 @@ void register_op(const OpRow& row) {
   if (!row.name || !*row.name) fail("register_op: the row has no name");
   if (!row.why || !*row.why)
     fail("register_op: row '", row.name, "' does not say why its cast is what it is");
-  if (row.operands.empty() || (!row.forward[0] && !row.view) || !row.examples)
+  if (row.operands.size() == 0 || (!row.forward[0] && !row.view) || !row.examples ||
+      (row.differentiable && !row.backward[0]))
     fail("register_op: row '", row.name,
          "' lacks operands, a kernel or examples; build it with make_row");
   bool taken = std::any_of(rows().begin(), rows().end(),

@@ -1,12 +1,12 @@
 // max(x, 0); slope 0 at 0; NaN stays NaN
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
 struct Relu : Unary<Relu> {
-  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::off_zero}};
-  static constexpr Saves saves{.inputs = 0b1};
+  static constexpr Spec spec{.operands = {{"x", Accepts::floating, Domain::off_zero}},
+                             .saves = {.inputs = 0b1}};
   template <class A>
   MINIM_HD static A forward(A x) {
     return math::select(x < A(0), A(0), x);

@@ -17,6 +17,7 @@ struct Reshape : ViewOf<Reshape> {
   static bool unview(const OpArgs& args, const Arg& g, Strides& strides) {
     return strides_for(g, args.in[0].shape, strides);
   }
+  static constexpr Spec spec{.operands = {{"x"}}, .integers = true, .unview = unview};
   static std::vector<Example> examples();
 };
 

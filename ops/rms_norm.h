@@ -6,21 +6,22 @@
 
 namespace minim::op {
 
-struct RmsNorm {
-  static constexpr std::array operands{
-      Operand{"x"}, Operand{.name = "weight", .optional = true, .along = Along::shared}};
-  static constexpr std::array outputs{Along::row,
-                                      Along::each};  // y, and for backward: 1 / sqrt(mean(x^2) +
-                                                     // eps); 0 where that was not made in A
-  static constexpr int returned = 1;
-  static constexpr bool wide = true;
-  static constexpr Saves saves{.inputs = 0b11, .outputs = 0b10};
+struct RmsNorm : Rowwise {
   struct Attrs {
     double eps = 1e-6;
   };
-  static constexpr std::array numbers{number<&Attrs::eps>("eps")};
   static uint32_t axes(const Attrs&, int rank) { return last_axis(rank, "rms_norm"); }
-  static void check(OpArgs& args) { check_parameters(args, operands, "rms_norm"); }
+  static void check(OpArgs& args) { check_parameters(args, spec.operands, "rms_norm"); }
+  static constexpr Spec spec{
+      .operands = {{"x"}, {.name = "weight", .optional = true, .along = Along::shared}},
+      .outputs = {Along::row, Along::each},  // y, and for backward: 1 / sqrt(mean(x^2) + eps); 0
+                                             // where that was not made in A
+      .returned = 1,
+      .saves = {.inputs = 0b11, .outputs = 0b10},
+      .wide = true,
+      .numbers = {number<&Attrs::eps>("eps")},
+      .check = check,
+  };
 
   /// mean(x^2) + eps
   template <class W, class A, class Lane>

@@ -4,18 +4,17 @@
 // fp32 (f64 for f64).
 // @throws Error where D is odd or x has no position axis.
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct Rope {
-  static constexpr std::array operands{Operand{"x"}};
-  static constexpr bool strided = true;
+struct Rope : Structured {
   struct Attrs {
     double theta = 10000;
     Index offset = 0;  ///< the position of t = 0: how many tokens a key-value cache holds
   };
   static void infer(OpArgs& args);
+  static constexpr Spec spec{.operands = {{"x"}}, .strided = true, .infer = infer};
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);
   static std::vector<Example> examples();

@@ -9,19 +9,19 @@ namespace minim::cuda {
 
 template <class Op>
 void forward(OpArgs& args) {
-  if constexpr (detail::Rowwise<Op>)
+  if constexpr (detail::is_kind<Op, op::Rowwise>)
     cpu::by_compute<RowwiseForward, Op>(args);
-  else if constexpr (detail::Pointwise<Op>)
+  else if constexpr (detail::is_kind<Op, op::Pointwise>)
     cpu::by_compute<PointwiseForward, Op>(args);
 }
 
 template <class Op>
 void backward(OpArgs& args) {
-  if constexpr (!has_backward<Op>())
+  if constexpr (!Op::spec.differentiable)
     return;
-  else if constexpr (detail::Rowwise<Op>)
+  else if constexpr (detail::is_kind<Op, op::Rowwise>)
     cpu::by_compute<RowwiseBackward, Op>(args);
-  else if constexpr (detail::Pointwise<Op>)
+  else if constexpr (detail::is_kind<Op, op::Pointwise>)
     cpu::by_compute<PointwiseBackward, Op>(args);
 }
 

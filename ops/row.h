@@ -1,55 +1,46 @@
-// ops/row.h -- builds a row from an op's struct. A struct is pointwise (forward on scalars),
-// rowwise (forward on a Lane), a view (view(args)) or structured (forward(OpArgs&) of its own);
-// whatever it does not say has the default below.
+// ops/row.h -- builds a row from an op's struct (ops/contract.h), fills in what it leaves to its
+// kind, and says at the row what the struct lacks.
 #pragma once
+#include "minim/core/rowwise.h"
 #include "minim/ops/op.h"
 
 namespace minim {
 
 namespace detail {
-template <class Op>
-concept Rowwise = requires {
-  Op::axes(std::declval<attrs_t<Op>>(), 0);
-};
-template <class Op>
-concept View = requires(OpArgs& args) {
-  Op::view(args);
-};
-template <class Op>
-concept Pointwise = requires {
-  Op::arity;
-};
-template <class Op>
-concept Structured = !Rowwise<Op> && !View<Op> && !Pointwise<Op>;
-}  // namespace detail
 
-namespace row_defaults {
+template <class Op, class Kind>
+inline constexpr bool is_kind = std::is_base_of_v<Kind, Op>;
 
-inline constexpr Operand kNamed[] = {{"x"}, {"y"}, {"z"}};
+constexpr bool given(auto* function) { return function != nullptr; }
 
+/// Every mistake that a compiler can see, by name.
 template <class Op>
-constexpr std::span<const Operand> operands() {
-  if constexpr (requires { Op::operands; })
-    return Op::operands;
-  else
-    return std::span(kNamed).first(Op::arity);
-}
-
-/// How many outputs the kernel makes.
-template <class Op>
-constexpr int outputs() {
-  if constexpr (requires { Op::n_outputs; })
-    return Op::n_outputs;
-  else if constexpr (detail::Rowwise<Op>)
-    return int(Op::outputs.size());
-  else
-    return 1;
-}
-/// How many of them the caller sees.
-template <class Op>
-constexpr int returned() {
-  if constexpr (requires { Op::returned; }) return Op::returned;
-  return outputs<Op>();
+constexpr void check_struct() {
+  static_assert(
+      requires { Op::spec; }, "an op says what it is: static constexpr Spec spec{...}");
+  constexpr Spec spec = Op::spec;
+  constexpr bool pointwise = is_kind<Op, op::Pointwise>, rowwise = is_kind<Op, op::Rowwise>,
+                 view = is_kind<Op, op::View>, structured = is_kind<Op, op::Structured>;
+  static_assert(pointwise + rowwise + view + structured == 1,
+                "an op derives from one of Pointwise, Rowwise, View, Structured");
+  static_assert(spec.operands.size() > 0, "an op has at least one operand: spec.operands");
+  static_assert(rowwise == (spec.outputs[0] != Along::own),
+                "the outputs of a rowwise op are Along::row or Along::each, those of others own");
+  static_assert(
+      pointwise || requires { Op::examples(); }, "the generated tests need examples() of this op");
+  static_assert(
+      given(spec.infer) || !requires(OpArgs & args) { Op::infer(args); },
+      "infer is not used: name it in the spec, .infer = infer");
+  static_assert(
+      given(spec.check) || !requires(OpArgs & args) { Op::check(args); },
+      "check is not used: name it in the spec, .check = check");
+  static_assert(
+      given(spec.unview) || !requires(OpArgs & args, Arg g, Strides s) { Op::unview(args, g, s); },
+      "unview is not used: name it in the spec, .unview = unview");
+  static_assert(
+      !spec.differentiable || pointwise || rowwise ||
+          requires(OpArgs & args) { Op::backward(args); },
+      "a differentiable op needs backward(OpArgs&); else say .differentiable = false");
 }
 
 inline void broadcast_shape(OpArgs& args) {
@@ -64,61 +55,36 @@ void row_shapes(OpArgs& args) {
   const auto& attrs = args.attrs.as<attrs_t<Op>>();
   const Shape& x = args.in[0].shape;
   uint32_t mask = Op::axes(attrs, x.rank());
-  for (size_t k = 0; k < Op::outputs.size(); ++k) {
+  for (size_t k = 0; k < kOutputs<Op>; ++k) {
     args.out[k].shape = x;
-    if (Op::outputs[k] == Along::row) continue;
+    if (Op::spec.outputs[k] == Along::row) continue;
     bool keepdim = false;
     if constexpr (requires { attrs.keepdim; }) keepdim = attrs.keepdim;
     for (int i = x.rank(); i-- > 0;)
       if (mask >> i & 1) keepdim ? void(args.out[k].shape[i] = 1) : args.out[k].shape.erase(i);
   }
-  if constexpr (requires { Op::check(args); }) Op::check(args);
-}
-
-template <class Op>
-std::vector<Example> examples() {
-  if constexpr (requires { Op::examples(); }) return Op::examples();
-  std::vector<attrs_t<Op>> variants(1);
-  if constexpr (requires { Op::variants(); }) variants = Op::variants();
-  constexpr size_t n = operands<Op>().size();
-  Examples<attrs_t<Op>> all;
-  for (const auto& attrs : variants) {
-    for (const Shape& x : {Shape{}, Shape{0}, Shape{1}, Shape{37}, Shape{3, 5}, Shape{2, 3, 4}})
-      all.add(std::vector(n, x), attrs);
-    std::vector<Shape> broadcast(n, Shape{3, 1});  // in either direction
-    if (n > 1) broadcast[1] = {2, 1, 4}, all.add(broadcast, attrs);
-  }
-  return all;
-}
-
-}  // namespace row_defaults
-
-template <class Op>
-constexpr bool has_backward() {
-  if constexpr (requires { Op::differentiable; }) return Op::differentiable;
-  if constexpr (detail::Structured<Op>) return requires(OpArgs & args) {
-      Op::backward(args);
-    };
-  return true;
+  if constexpr (given(Op::spec.check)) Op::spec.check(args);
 }
 
 template <class Op>
 constexpr void set_cpu_kernels(OpRow& row) {
-  if constexpr (detail::Structured<Op>)
+  if constexpr (is_kind<Op, op::Structured>)
     row.forward[0] = [](OpArgs& args) { Op::forward(args); };
-  else if constexpr (detail::Rowwise<Op>)
+  else if constexpr (is_kind<Op, op::Rowwise>)
     row.forward[0] = cpu::by_compute<cpu::RowwiseForward, Op>;
-  else if constexpr (detail::Pointwise<Op>)
+  else if constexpr (is_kind<Op, op::Pointwise>)
     row.forward[0] = cpu::by_compute<cpu::PointwiseForward, Op>;
-  if constexpr (!has_backward<Op>())
+  if constexpr (!Op::spec.differentiable)
     return;
-  else if constexpr (detail::Structured<Op> || detail::View<Op>)
-    row.backward[0] = [](OpArgs& args) { Op::backward(args); };
-  else if constexpr (detail::Rowwise<Op>)
+  else if constexpr (is_kind<Op, op::Rowwise>)
     row.backward[0] = cpu::by_compute<cpu::RowwiseBackward, Op>;
-  else
+  else if constexpr (is_kind<Op, op::Pointwise>)
     row.backward[0] = cpu::by_compute<cpu::PointwiseBackward, Op>;
+  else
+    row.backward[0] = [](OpArgs& args) { Op::backward(args); };
 }
+
+}  // namespace detail
 
 namespace cuda {
 /// Defined in ops/row.cuh, for a row that has a CUDA source.
@@ -128,55 +94,51 @@ template <class Op>
 void backward(OpArgs& args);
 }  // namespace cuda
 
+namespace detail {
+
 /// Structured rows and views have no CUDA kernels.
 template <class Op>
 constexpr void set_cuda_kernels(OpRow& row) {
-  if constexpr (detail::Rowwise<Op> || detail::Pointwise<Op>) {
+  if constexpr (is_kind<Op, op::Rowwise> || is_kind<Op, op::Pointwise>) {
     row.forward[1] = cuda::forward<Op>;
-    if constexpr (has_backward<Op>()) row.backward[1] = cuda::backward<Op>;
+    if constexpr (Op::spec.differentiable) row.backward[1] = cuda::backward<Op>;
   }
 }
+
+/// What backward may overwrite where the spec leaves it to the kind.
+template <class Op>
+constexpr uint32_t overwritten() {
+  uint32_t over = 0;
+  if constexpr (is_kind<Op, op::Pointwise>) over = Op::spec.saves.inputs;
+  if constexpr (is_kind<Op, op::Rowwise>)
+    for (size_t k = 0; k < kOperands<Op>; ++k)
+      over |= uint32_t{Op::spec.operands[k].along == Along::row} << k;
+  return over;
+}
+
+}  // namespace detail
 
 /// @tparam Cuda the program has a CUDA source that instantiates cuda::forward<Op> and
 /// cuda::backward<Op>.
 template <class Op, bool Cuda = false>
 constexpr OpRow make_row(const char* name, Cast cast, Cast lean, double error, const char* why) {
-  OpRow row{};
-  row.name = name;
-  row.cast = cast;
-  row.lean = lean;
-  row.error = error;
-  row.why = why;
-  row.operands = row_defaults::operands<Op>();
-  row.outputs = row_defaults::outputs<Op>();
-  row.returned = row_defaults::returned<Op>();
-  if constexpr (requires { Op::result; }) row.result = Op::result;
-  if constexpr (requires { Op::saves; }) row.saves = Op::saves;
-  if constexpr (requires { Op::same_dtype; }) row.same_dtype = Op::same_dtype;
-  if constexpr (requires { Op::integers; }) row.integers = Op::integers;
-  if constexpr (requires { Op::random; }) row.random = Op::random;
-  if constexpr (requires { Op::over; })
-    row.over = Op::over;
-  else if constexpr (detail::Pointwise<Op>)
-    row.over = row.saves.inputs;
-  else if constexpr (detail::Rowwise<Op>)
-    for (size_t k = 0; k < row.operands.size(); ++k)
-      row.over |= (row.operands[k].along == Along::row) << k;
-  if constexpr (requires { Op::numbers; }) row.numbers = Op::numbers;
-  if constexpr (requires { Op::shown; }) row.shown = Op::shown;
-  if constexpr (requires { Op::strided; }) row.strided = Op::strided;
-  if constexpr (requires { Op::instead; }) row.instead = Op::instead;
-  if constexpr (requires(OpArgs & args) { Op::infer(args); })
-    row.infer = Op::infer;
-  else if constexpr (detail::Rowwise<Op>)
-    row.infer = row_defaults::row_shapes<Op>;
+  detail::check_struct<Op>();
+  OpRow row{Op::spec, name, cast, lean, error, why, nullptr, {}, {}, nullptr};
+  if (row.returned == Spec::kAll) row.returned = int(kOutputs<Op>);
+  if (row.over == Spec::kByKind) row.over = detail::overwritten<Op>();
+  if constexpr (!detail::given(Op::spec.infer)) {
+    if constexpr (detail::is_kind<Op, op::Rowwise>)
+      row.infer = detail::row_shapes<Op>;
+    else
+      row.infer = detail::broadcast_shape;
+  }
+  if constexpr (detail::is_kind<Op, op::View>) row.view = Op::view;
+  if constexpr (requires { Op::examples(); })
+    row.examples = Op::examples;
   else
-    row.infer = row_defaults::broadcast_shape;
-  if constexpr (detail::View<Op>) row.view = Op::view;
-  if constexpr (requires { Op::unview; }) row.unview = Op::unview;
-  row.examples = row_defaults::examples<Op>;
-  set_cpu_kernels<Op>(row);
-  if constexpr (Cuda) set_cuda_kernels<Op>(row);
+    row.examples = op::broadcast_examples<Op>;
+  detail::set_cpu_kernels<Op>(row);
+  if constexpr (Cuda) detail::set_cuda_kernels<Op>(row);
   return row;
 }
 

@@ -233,7 +233,7 @@ void ScaledDotProductAttention::infer(OpArgs& args) {
   const Shape &q = args.in[0].shape, &k = args.in[1].shape, &v = args.in[2].shape;
   for (int i = 0; i < 3; ++i)
     if (!is_floating(args.in[i].dtype))
-      fail("[scaled_dot_product_attention] ", operands[size_t(i)].name, " is ",
+      fail("[scaled_dot_product_attention] ", spec.operands[size_t(i)].name, " is ",
            name_of(args.in[i].dtype), args.in[i].shape,
            "; it takes floating operands: convert with .to()");
   const int rank = q.rank();

@@ -11,7 +11,7 @@
 // the formula, product by product, and keeps the probabilities for backward.
 // @throws Error naming the shapes where they do not fit, and a dropout outside [0, 1).
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim {
 
@@ -19,16 +19,10 @@ enum class AttentionKernel : uint8_t { fused, reference };
 
 namespace op {
 
-struct ScaledDotProductAttention {
-  static constexpr std::array operands{
-      Operand{"q"}, Operand{"k"}, Operand{"v"},
-      Operand{.name = "mask", .accepts = Accepts::boolean, .optional = true}};
-  static constexpr bool same_dtype = true, random = true, strided = true;
+struct ScaledDotProductAttention : Structured {
   /// The result, its axes in memory in the order of q's, and for backward: of fused, the largest
   /// score and the sum of e^(score - largest) of each row, (..., Tq, 2); of reference, the
   /// probabilities (..., Tq, Tk).
-  static constexpr int n_outputs = 2, returned = 1;
-  static constexpr Saves saves{.inputs = 0b1111, .outputs = 0b10};
   struct Attrs {
     bool causal = false;
     double scale = 0;  ///< 0 is 1 / sqrt(D)
@@ -36,6 +30,18 @@ struct ScaledDotProductAttention {
     AttentionKernel kernel = AttentionKernel::fused;
   };
   static void infer(OpArgs& args);
+  static constexpr Spec spec{
+      .operands = {{"q"},
+                   {"k"},
+                   {"v"},
+                   {.name = "mask", .accepts = Accepts::boolean, .optional = true}},
+      .outputs = {Along::own, Along::own},
+      .returned = 1,
+      .saves = {.inputs = 0b1111, .outputs = 0b10},
+      .same_dtype = true,
+      .random = true,
+      .strided = true,
+      .infer = infer};
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);
   static std::vector<Example> examples();

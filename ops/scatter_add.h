@@ -5,21 +5,22 @@
 // @throws Error where the shapes do not fit, or naming the value, its position and the valid range
 // of a wrong index.
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct ScatterAdd {
+struct ScatterAdd : Structured {
   static constexpr const char* name = "scatter_add";
-  static constexpr std::array operands{
-      Operand{"x"}, Operand{"index", Accepts::integer, Domain::index}, Operand{"src"}};
-  static constexpr bool integers = true;
-  static constexpr uint32_t shown = 0b101;
-  static constexpr Saves saves{.inputs = 0b010};
   struct Attrs {
     Index axis = 0;
   };
   static void infer(OpArgs& args);
+  static constexpr Spec spec{
+      .operands = {{"x"}, {"index", Accepts::integer, Domain::index}, {"src"}},
+      .saves = {.inputs = 0b010},
+      .integers = true,
+      .shown = 0b101,
+      .infer = infer};
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);
   static std::vector<Example> examples();

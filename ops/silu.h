@@ -1,11 +1,11 @@
 // silu(x) = x * sigmoid(x), also called swish (Elfwing et al., 2017)
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
 struct Silu : Unary<Silu> {
-  static constexpr Saves saves{.inputs = 0b1};
+  static constexpr Spec spec{.operands = {{"x"}}, .saves = {.inputs = 0b1}};
   /// With a = |x|: max(x, 0) - a sigmoid(-a), and the slope at -a is one less that at a, so the
   /// tail keeps its digits; beyond `end` it rounds to 0.
   template <class A>

@@ -5,9 +5,9 @@
 
 namespace minim::op {
 
-struct SmoothAbsoluteError {
+struct SmoothAbsoluteError : Pointwise {
   static constexpr const char* name = "smooth_l1";
-  static constexpr size_t arity = 2;
+  static constexpr Spec spec{.operands = {{"x"}, {"target"}}};
   struct Attrs {
     Reduction reduction = Reduction::mean;
     double beta = 1;
@@ -26,12 +26,16 @@ struct SmoothAbsoluteError {
   }
 };
 struct SmoothL1 : PairLoss<SmoothAbsoluteError> {
-  static constexpr std::array numbers{number<&Attrs::beta>("beta")};
   static void infer(OpArgs& args) {
     if (const double beta = args.attrs.as<Attrs>().beta; !(beta >= 0))
       fail("[smooth_l1] beta is ", beta, "; it must be 0 or more");
     PairLoss::infer(args);
   }
+  static constexpr Spec spec{.operands = {{"x"}, {"target"}},
+                             .saves = {.inputs = 0b11},
+                             .result = Result::f32,
+                             .numbers = {number<&Attrs::beta>("beta")},
+                             .infer = infer};
 };
 
 }  // namespace minim::op

@@ -1,14 +1,13 @@
 // exp(x) / sum(exp(x)) along an axis. A row of nothing but -inf (all masked) gives zeros with the
 // gradient 0, not NaN.
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct Softmax {
-  static constexpr std::array operands{Operand{"x"}};
-  static constexpr std::array outputs{Along::row};
-  static constexpr Saves saves{.outputs = 0b1};
+struct Softmax : Rowwise {
+  static constexpr Spec spec{
+      .operands = {{"x"}}, .outputs = {Along::row}, .saves = {.outputs = 0b1}};
   struct Attrs {
     Index dim = -1;
   };

@@ -1,18 +1,17 @@
 // log(1 + e^(beta x)) / beta, without overflow; x itself where beta x > threshold, as in PyTorch
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct Softplus {
-  static constexpr std::array operands{Operand{"x"}};
-  static constexpr size_t arity = 1;
-  static constexpr Saves saves{.inputs = 0b1};
+struct Softplus : Pointwise {
   struct Attrs {
     double beta = 1, threshold = 20;
   };
-  static constexpr std::array numbers{number<&Attrs::beta>("beta"),
-                                      number<&Attrs::threshold>("threshold")};
+  static constexpr Spec spec{
+      .operands = {{"x"}},
+      .saves = {.inputs = 0b1},
+      .numbers = {number<&Attrs::beta>("beta"), number<&Attrs::threshold>("threshold")}};
   template <class A>
   MINIM_HD static A forward(const Attrs& a, A x) {
     const A z = A(a.beta) * x;

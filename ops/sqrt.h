@@ -1,12 +1,12 @@
 // square root; its slope at 0 is inf
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
 struct Sqrt : Unary<Sqrt> {
-  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::positive}};
-  static constexpr Saves saves{.outputs = 0b1};
+  static constexpr Spec spec{.operands = {{"x", Accepts::floating, Domain::positive}},
+                             .saves = {.outputs = 0b1}};
   template <class A>
   MINIM_HD static A forward(A x) {
     return math::sqrt(x);

@@ -1,12 +1,11 @@
 // x * x
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
 struct Square : Unary<Square> {
-  static constexpr bool integers = true;
-  static constexpr Saves saves{.inputs = 0b1};
+  static constexpr Spec spec{.operands = {{"x"}}, .saves = {.inputs = 0b1}, .integers = true};
   template <class A>
   MINIM_HD static A forward(A x) {
     return x * x;

@@ -5,13 +5,12 @@
 
 namespace minim::op {
 
-struct Sum {
-  static constexpr std::array operands{Operand{"x"}};
-  static constexpr bool integers = true;
-  static constexpr Result result = Result::attribute;
+struct Sum : Structured {
   using Attrs = Accumulated;
   /// @throws Error for bad axes, and for an integer dtype of a floating x.
   static void infer(OpArgs& args);
+  static constexpr Spec spec{
+      .operands = {{"x"}}, .result = Result::attribute, .integers = true, .infer = infer};
   static void forward(OpArgs& args);
   static void backward(OpArgs& args);
   static std::vector<Example> examples() { return reduce_examples<Sum>(true); }

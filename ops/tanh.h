@@ -1,11 +1,11 @@
 // hyperbolic tangent
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
 struct Tanh : Unary<Tanh> {
-  static constexpr Saves saves{.outputs = 0b1};
+  static constexpr Spec spec{.operands = {{"x"}}, .saves = {.outputs = 0b1}};
   template <class A>
   MINIM_HD static A forward(A x) {
     return math::tanh(x);

@@ -1,13 +1,11 @@
 // Converts to another dtype, rounding once; an ordinary recorded op, whose backward converts the
 // gradient back. With the same dtype it is a dense copy.
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct To {
-  static constexpr std::array operands{Operand{"x", Accepts::any}};
-  static constexpr Result result = Result::attribute;
+struct To : Structured {
   struct Attrs {
     DType dtype = DType::f32;
   };
@@ -15,9 +13,12 @@ struct To {
     args.out[0].shape = args.in[0].shape;
     args.out[0].dtype = args.attrs.as<Attrs>().dtype;
   }
+  static constexpr Spec spec{
+      .operands = {{"x", Accepts::any}}, .result = Result::attribute, .infer = infer};
   static void forward(OpArgs& args) { copy(args.in[0], args.out[0]); }
   static void backward(OpArgs& args) { copy(args.grad_out[0], args.grad_in[0]); }
   static std::vector<Attrs> variants() { return {{DType::f64}}; }
+  static std::vector<Example> examples() { return broadcast_examples<To>(); }
 };
 
 }  // namespace minim::op

@@ -6,11 +6,9 @@
 
 namespace minim::op {
 
-struct Var {
-  static constexpr std::array operands{Operand{"x"}};
-  static constexpr std::array outputs{Along::each};
-  static constexpr bool wide = true;
-  static constexpr Saves saves{.inputs = 0b1};
+struct Var : Rowwise {
+  static constexpr Spec spec{
+      .operands = {{"x"}}, .outputs = {Along::each}, .saves = {.inputs = 0b1}, .wide = true};
   struct Attrs {
     Dims axes{};  ///< none: all
     bool keepdim = false;

@@ -1,14 +1,14 @@
 // ops/view_struct.h -- the base of view ops: the gradient of a view is the same view of the
 // gradient.
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/core/convert.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
 template <class Derived>
-struct ViewOf {
-  static constexpr std::array operands{Operand{"x"}};
-  static constexpr bool integers = true;
+struct ViewOf : View {
+  static constexpr Spec spec{.operands = {{"x"}}, .integers = true};
   static void backward(OpArgs& args) {
     const Arg& d = args.grad_in[0];
     if (d.shape.numel() != args.grad_out[0].shape.numel()) fill_zero(d);

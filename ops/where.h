@@ -1,17 +1,15 @@
 // x where the condition holds, else y. The branch not taken gets gradient 0, which stays 0 through
 // any slope
 #pragma once
-#include "minim/ops/op_struct.h"
+#include "minim/ops/contract.h"
 
 namespace minim::op {
 
-struct Where {
-  static constexpr std::array operands{Operand{"condition", Accepts::boolean}, Operand{"x"},
-                                       Operand{"y"}};
-  static constexpr size_t arity = 3;
-  static constexpr bool integers = true;
-  static constexpr uint32_t shown = 0b110;
-  static constexpr Saves saves{.inputs = 0b1};
+struct Where : Pointwise {
+  static constexpr Spec spec{.operands = {{"condition", Accepts::boolean}, {"x"}, {"y"}},
+                             .saves = {.inputs = 0b1},
+                             .integers = true,
+                             .shown = 0b110};
   template <class A>
   MINIM_HD static A forward(A c, A x, A y) {
     return c != A(0) ? x : y;

@@ -243,8 +243,8 @@ TEST_CASE("backward runs in the dtypes of the forward, whatever region it is in"
 
 namespace {
 
-struct Doubled : Unary<Doubled> {
-  static constexpr Saves saves{};
+struct Doubled : op::Unary<Doubled> {
+  static constexpr Spec spec{.operands = {{"x"}}};
   template <class A>
   MINIM_HD static A forward(A x) {
     return 2 * x;

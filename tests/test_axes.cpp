@@ -55,7 +55,7 @@ std::vector<Tensor> operands_of(const OpRow& row, const Shape& shape) {
     xs.push_back(o.accepts == Accepts::integer ? zeros(shape, DType::i64)
                  : o.accepts == Accepts::boolean
                      ? ones(shape, DType::boolean)
-                     : full(shape, 2).set_requires_grad(row.differentiable()));
+                     : full(shape, 2).set_requires_grad(row.differentiable));
   return xs;
 }
 

@@ -108,8 +108,8 @@ Findings beside_cpu(const OpRow& row, const OpRow& device) {
   Findings findings;
   for (const Trial& trial : trials(row))
     for (DType d : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
-      const std::vector<Tensor> xs = trial.operands(d, row.differentiable());
-      const std::vector<Tensor> ys = trial.operands(d, row.differentiable());
+      const std::vector<Tensor> xs = trial.operands(d, row.differentiable);
+      const std::vector<Tensor> ys = trial.operands(d, row.differentiable);
       const Outcome a = forward_backward(trial, device, xs, xs);
       const Outcome b = forward_backward(trial, row, ys, ys);
       for (size_t k = 0; k < b.out.size(); ++k) compare(trial, a.out[k], b.out[k], findings);
@@ -126,7 +126,7 @@ TEST_CASE("cuda: pointwise and rowwise rows have kernels, forward and backward")
     if (!row->forward[1]) continue;
     ++with_kernels;
     INFO(row->name);
-    CHECK((row->backward[1] != nullptr) == row->differentiable());
+    CHECK((row->backward[1] != nullptr) == row->differentiable);
   }
   CHECK(with_kernels >= 30);
   CHECK(bool(Op::gelu.forward[1]));

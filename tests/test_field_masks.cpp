@@ -96,7 +96,7 @@ TEST_CASE("N1: where only zeros arrive only zeros leave, of every op but matrix 
   WarningScope quiet([](const std::string&) {});
   for (const OpRow* row : all_ops()) {
     bool clean = true;
-    for (Trial trial : row->differentiable() ? trials(*row) : std::vector<Trial>())
+    for (Trial trial : row->differentiable ? trials(*row) : std::vector<Trial>())
       for (double v : {kNaN, kInf, -kInf, 0.0})
         for (DType d : {DType::f32, DType::f16, DType::bf16}) {
           for (size_t k = 0; k < trial.values.size(); ++k)

@@ -243,7 +243,7 @@ uint64_t digest(const OpRow& row) {
             for (size_t i = 0; i < trial.values[k].size(); i += 3)
               trial.values[k][i] = ends[(i / 3 + k) % std::size(ends)];
       for (DType d : {DType::f32, DType::f16, DType::bf16}) {
-        const std::vector<Tensor> xs = trial.operands(d, row.differentiable());
+        const std::vector<Tensor> xs = trial.operands(d, row.differentiable);
         hash = digest(forward_backward(trial, row, xs, xs), row.returned, hash);
       }
     }

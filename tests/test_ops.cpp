@@ -15,8 +15,8 @@ using namespace minim::test;
 namespace {
 
 /// x^2, right in everything.
-struct Square : Unary<Square> {
-  static constexpr Saves saves{.inputs = 0b1};
+struct Square : op::Unary<Square> {
+  static constexpr Spec spec{.operands = {{"x"}}, .saves = {.inputs = 0b1}};
   template <class A>
   MINIM_HD static A forward(A x) {
     return x * x;
@@ -33,10 +33,10 @@ struct SteepSquare : Square {
   }
 };
 struct ForgetfulSquare : Square {
-  static constexpr Saves saves{};
+  static constexpr Spec spec{.operands = {{"x"}}};
 };
 struct GreedySquare : Square {
-  static constexpr Saves saves{.inputs = 0b1, .outputs = 0b1};
+  static constexpr Spec spec{.operands = {{"x"}}, .saves = {.inputs = 0b1, .outputs = 0b1}};
 };
 struct CoarseSquare : Square {  // rounds to 16 bits before the end
   template <class A>
@@ -45,9 +45,9 @@ struct CoarseSquare : Square {  // rounds to 16 bits before the end
     return x * x;
   }
 };
-struct NarrowInverse : Unary<NarrowInverse> {  // its slope's divisor leaves the range
-  static constexpr std::array operands{Operand{"x", Accepts::floating, Domain::off_zero}};
-  static constexpr Saves saves{.inputs = 0b1};
+struct NarrowInverse : op::Unary<NarrowInverse> {  // its slope's divisor leaves the range
+  static constexpr Spec spec{.operands = {{"x", Accepts::floating, Domain::off_zero}},
+                             .saves = {.inputs = 0b1}};
   template <class A>
   MINIM_HD static A forward(A x) {
     return A(1) / x;
@@ -57,10 +57,10 @@ struct NarrowInverse : Unary<NarrowInverse> {  // its slope's divisor leaves the
     return A(-1) / (x * x);
   }
 };
-struct NarrowMean {  // its sum leaves the range
-  static constexpr std::array operands{Operand{"x"}};
-  static constexpr bool differentiable = false;
+struct NarrowMean : op::Structured {  // its sum leaves the range
   static void infer(OpArgs& args) { args.out[0].shape = {}; }
+  static constexpr Spec spec{.operands = {{"x"}}, .differentiable = false, .infer = infer};
+  static std::vector<Example> examples() { return op::broadcast_examples<NarrowMean>(); }
   static void forward(OpArgs& args) {
     sum_to(args.in[0], args.out[0]);
     float* y = static_cast<float*>(args.out[0].data);
@@ -69,17 +69,17 @@ struct NarrowMean {  // its sum leaves the range
       *static_cast<double*>(args.out[0].data) /= double(args.in[0].shape.numel());
   }
 };
-struct CancellingTail : Unary<CancellingTail> {  // 1 + tanh has no digits left far out
-  static constexpr bool differentiable = false;
+struct CancellingTail : op::Unary<CancellingTail> {  // 1 + tanh has no digits left far out
+  static constexpr Spec spec{.operands = {{"x"}}, .differentiable = false};
   template <class A>
   MINIM_HD static A forward(A x) {
     return A(1) + math::tanh(x);
   }
 };
 /// The first element everywhere.
-struct Mixture {
-  static constexpr std::array operands{Operand{"x"}};
-  static constexpr bool differentiable = false;
+struct Mixture : op::Structured {
+  static constexpr Spec spec{.operands = {{"x"}}, .differentiable = false};
+  static std::vector<Example> examples() { return op::broadcast_examples<Mixture>(); }
   static void forward(OpArgs& args) {
     Arg first = args.in[0];
     for (int i = 0; i < first.shape.rank(); ++i) first.strides[i] = 0;
@@ -182,8 +182,11 @@ TEST_CASE("harness: a row registered by a user program gets the same tests") {
   CHECK(others >= 1);
 }
 
-TEST_CASE("a row that does not say why its cast is what it is cannot be registered") {
+TEST_CASE("a row that lacks what every row needs cannot be registered") {
   OpRow row = row_of<Square>("unexplained_square");
   row.why = nullptr;
   CHECK_THROWS_WITH_AS(register_op(row), doctest::Contains("does not say why"), Error);
+  row = row_of<Square>("one_way_square");
+  row.backward[0] = nullptr;
+  CHECK_THROWS_WITH_AS(register_op(row), doctest::Contains("lacks operands, a kernel"), Error);
 }

@@ -49,7 +49,7 @@ constexpr Long kMove = 0x1p-36L;
 /// A pointwise functor at one place in long double: its result, and its slopes times g.
 template <class F>
 struct At {
-  static constexpr size_t n = F::arity;
+  static constexpr size_t n = kOperands<F>;
   Long y, d[n] = {};
   At(const attrs_t<F>& attrs, const Long (&x)[n], Long g, Long y_read) {
     const Long* at[n];
@@ -105,10 +105,10 @@ bool right(double got, Long want, Long condition, double c) {
 
 template <class F>
 void check(const OpRow& row, const Example& example, Findings& findings) {
-  constexpr size_t n = F::arity;
+  constexpr size_t n = kOperands<F>;
   const Trial trial = at_every_exponent(row, example);
   const attrs_t<F>& attrs = example.attrs.as<attrs_t<F>>();
-  const std::vector<Tensor> xs = trial.operands(DType::f64, row.differentiable());
+  const std::vector<Tensor> xs = trial.operands(DType::f64, row.differentiable);
   const Tensor y = call(row, xs, example.attrs)[0];
   if (!is_floating(y.dtype())) return;
   std::vector<double> g(size_t(y.numel())), got = y.to_vector();
@@ -150,7 +150,7 @@ template <class Struct>
 void check_row(const OpRow& row, Findings& findings) {
   for (Example& example : row.examples()) {
     if (!(example.shapes[0] == Shape{37})) continue;
-    if constexpr (detail::Pointwise<Struct> && !detail::Random<Struct>) {
+    if constexpr (detail::is_kind<Struct, op::Pointwise> && !Struct::spec.random) {
       check<Struct>(row, example, findings);
     } else if constexpr (requires(Struct * s) { []<class E>(op::PairLoss<E>*) {}(s); }) {
       auto attrs = example.attrs.as<attrs_t<Struct>>();

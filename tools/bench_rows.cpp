@@ -25,7 +25,7 @@ using test::absent;
 std::optional<Index> elements(const OpRow& row, const Example& example) try {
   OpArgs args;
   args.n_in = int(example.shapes.size());
-  args.n_out = row.outputs;
+  args.n_out = int(row.outputs.size());
   args.attrs = example.attrs;
   for (size_t k = 0; k < example.shapes.size(); ++k)
     if (!absent(example.shapes[k]))
@@ -34,7 +34,7 @@ std::optional<Index> elements(const OpRow& row, const Example& example) try {
                     .defined = true};
   row.infer(args);
   Index n = 0;
-  for (int k = 0; k < row.outputs; ++k) n += args.out[k].shape.numel();
+  for (int k = 0; k < args.n_out; ++k) n += args.out[k].shape.numel();
   return n;
 } catch (const Error&) {
   return {};
@@ -210,7 +210,7 @@ std::vector<Set> row_sets(int threads) {
   for (const OpRow* row : all_ops()) {
     if (row->view) continue;  // moves nothing
     for (Direction way : {Direction::forward, Direction::backward}) {
-      if (way == Direction::backward && !row->differentiable()) continue;
+      if (way == Direction::backward && !row->differentiable) continue;
       const char* name = way == Direction::forward ? "forward" : "backward";
       Set& set = sets.emplace_back();
       for (DType dtype : kDTypesMeasured)

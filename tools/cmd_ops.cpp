@@ -66,9 +66,10 @@ std::vector<std::string> read_by_backward(const OpRow& row) {
   std::vector<std::string> names;
   for (size_t k = 0; k < row.operands.size(); ++k)
     if (row.saves.inputs >> k & 1) names.emplace_back(row.operands[k].name);
-  for (int k = 0; k < row.outputs; ++k)
+  for (size_t k = 0; k < row.outputs.size(); ++k)
     if (row.saves.outputs >> k & 1)
-      names.push_back(k >= row.returned  ? fmt::format("statistic {}", k - row.returned + 1)
+      names.push_back(int(k) >= row.returned
+                          ? fmt::format("statistic {}", int(k) - row.returned + 1)
                       : row.returned > 1 ? fmt::format("result {}", k + 1)
                                          : "the result");
   return names;
@@ -87,7 +88,7 @@ ordered_json record_of(const OpRow& row) {
           {"why", row.why},
           {"operands", operands},
           {"result", name_of(row.result)},
-          {"differentiable", row.differentiable()},
+          {"differentiable", row.differentiable},
           {"backward_reads", read_by_backward(row)},
           {"error", row.error},
           {"one_dtype", row.same_dtype},
@@ -130,9 +131,9 @@ void print_row(const OpRow& row, const std::string& policy) {
   line("integers", row.integers ? "stay integers" : "become f32");
   line("result", name_of(row.result));
   const std::vector<std::string> reads = read_by_backward(row);
-  line("backward reads", !row.differentiable() ? "not differentiable"
-                         : reads.empty()       ? "the incoming gradient only"
-                                               : fmt::format("{}", fmt::join(reads, ", ")));
+  line("backward reads", !row.differentiable ? "not differentiable"
+                         : reads.empty()     ? "the incoming gradient only"
+                                             : fmt::format("{}", fmt::join(reads, ", ")));
   line("error", row.error == 0
                     ? "exact, but for the one rounding of the result"
                     : fmt::format("in fp32 within {} * 2^-24 * (|y| + sum |x|), then rounded once",
@@ -186,7 +187,7 @@ void print_markdown() {
       operands.push_back(fmt::format("{}{}", o.name, o.optional ? "?" : ""));
     const std::vector<std::string> read = read_by_backward(*row);
     const std::string reads =
-        row->differentiable()
+        row->differentiable
             ? read.empty() ? "the gradient only" : fmt::format("{}", fmt::join(read, ", "))
             : "no gradient";
     std::cout << fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} |\n", row->name,

@@ -5,9 +5,9 @@
 #include <minim/ops/row.h>
 
 /// The value and what backward does, on one scalar; minim makes kernels for every dtype from it.
-struct Squareplus {
-  static constexpr size_t arity = 1;
-  static constexpr minim::Saves saves{.inputs = 0b1};  // backward reads x
+struct Squareplus : minim::op::Pointwise {
+  static constexpr minim::Spec spec{.operands = {{"x"}},
+                                    .saves = {.inputs = 0b1}};  // backward reads x
   struct Attrs {
     double b = 4;
   };

@@ -62,7 +62,7 @@ std::vector<Tensor> leaves_of(const Trial& trial, std::initializer_list<DType> d
   for (size_t k = 0, turn = 0; k < xs.size(); ++k) {
     if (!xs[k].defined() || !is_floating(xs[k].dtype())) continue;
     xs[k] = xs[k].to(std::data(dtypes)[turn++ % dtypes.size()]);
-    if (trial.row.differentiable()) xs[k].set_requires_grad();
+    if (trial.row.differentiable) xs[k].set_requires_grad();
   }
   return xs;
 }

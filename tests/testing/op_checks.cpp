@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "minim/core/parallel.h"
 #include "minim/testing/op_trial.h"
 
 namespace minim::test {
@@ -43,7 +44,7 @@ bool refuses_gradients(const Trial& trial) {
 Findings check_gradients(const OpRow& row) {
   Findings findings;
   for (const Trial& trial : trials(row)) {
-    if (!row.differentiable()) {
+    if (!row.differentiable) {
       if (!refuses_gradients(trial))
         findings.push_back(trial.name() + ": no backward, yet the result requires gradients");
       continue;
@@ -119,7 +120,7 @@ Findings check_dtypes(const OpRow& row) {
   for (Trial trial : trials(row))
     for (DType d : {DType::f32, DType::f16, DType::bf16}) {
       trial.round_to(d);
-      bool grad = row.differentiable();
+      bool grad = row.differentiable;
       // Leaves in f32, operands in d: gradients are then stored in d.
       std::vector<Tensor> leaves = trial.operands(DType::f32, grad), xs;
       for (const Tensor& x : leaves)
@@ -146,7 +147,7 @@ Findings check_layouts(const OpRow& row) {
   Findings findings;
   for (const Trial& trial : trials(row))
     for (Layout layout : kLayouts) {
-      bool grad = row.differentiable();
+      bool grad = row.differentiable;
       std::vector<Tensor> strided = trial.operands(DType::f32, false), dense;
       for (Tensor& x : strided) {
         if (x.defined()) x = laid_out(x, layout);
@@ -170,7 +171,7 @@ Findings check_layouts(const OpRow& row) {
 
 Findings check_saves(const OpRow& row) {
   Findings findings;
-  if (!row.differentiable()) return findings;
+  if (!row.differentiable) return findings;
   OpRow greedy = row;
   greedy.saves = {~0u, ~0u};
   Saves read;  // by any example's backward
@@ -193,7 +194,7 @@ Findings check_saves(const OpRow& row) {
     for (uint32_t k = 0; k < kMaxOperands; ++k) {
       if (k < trial.row.operands.size() && trial.given(k) && matters({1u << k, 0}))
         read.inputs |= 1u << k;
-      if (k < uint32_t(row.outputs) && matters({0, 1u << k})) read.outputs |= 1u << k;
+      if (k < row.outputs.size() && matters({0, 1u << k})) read.outputs |= 1u << k;
     }
     Saves others{~row.saves.inputs, ~row.saves.outputs};
     if (row.view)
@@ -227,7 +228,7 @@ Findings check_threads(const OpRow& row) {
     Outcome one;
     for (int n : {1, 2, 4}) {
       set_threads(n);
-      std::vector<Tensor> xs = trial.operands(DType::f32, row.differentiable());
+      std::vector<Tensor> xs = trial.operands(DType::f32, row.differentiable);
       Outcome now = forward_backward(trial, row, xs, xs);
       if (n == 1)
         one = now;

@@ -51,7 +51,7 @@ struct Answer {
 inline Answer answer(const Trial& trial, DType d, const Values& g,
                      const Answer* rounded = nullptr) {
   const OpRow& row = trial.row;
-  const std::vector<Tensor> xs = trial.operands(d, row.differentiable());
+  const std::vector<Tensor> xs = trial.operands(d, row.differentiable);
   manual_seed(20);
   std::vector<Tensor> out = call(row, xs, trial.example.attrs);
   Answer a;
@@ -110,7 +110,7 @@ class Condition {
         moved.values[k] = trial.values[k];
       }
     }
-    if (elementwise || !trial.row.differentiable()) return;
+    if (elementwise || !trial.row.differentiable) return;
     if (products_of(trial.row)) add_products(trial, g);
     if (std::count(std::begin(kProjections), std::end(kProjections), trial.row.name))
       add_terms(trial, g);

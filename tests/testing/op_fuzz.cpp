@@ -111,9 +111,9 @@ concept ComparesPairs = requires(Struct* s) {
 template <class Struct>
 constexpr Axes axes_of() {
   using A = attrs_t<Struct>;
-  if constexpr (detail::Rowwise<Struct>)
+  if constexpr (detail::is_kind<Struct, op::Rowwise>)
     return [](const Attrs& a, int rank) { return Struct::axes(a.as<A>(), rank); };
-  else if constexpr (detail::Pointwise<Struct>)
+  else if constexpr (detail::is_kind<Struct, op::Pointwise>)
     return [](const Attrs&, int) { return 0u; };
   else if constexpr (requires(A a) { a.axes, a.keepdim; })
     return [](const Attrs& a, int rank) { return op::axis_mask(a.as<A>().axes, rank, ""); };
@@ -132,7 +132,7 @@ Axes axes_of(const OpRow& row) {
 #undef OP
   };
   if (const auto found = built_in.find(&row); found != built_in.end()) return found->second;
-  const bool pointwise = row.infer == row_defaults::broadcast_shape && !row.view;
+  const bool pointwise = row.infer == detail::broadcast_shape && !row.view;
   return pointwise ? [](const Attrs&, int) { return 0u; } : Axes{};
 }
 
@@ -215,7 +215,7 @@ Naive one_by_one(const Trial& trial, const std::vector<Tensor>& xs, const Outcom
       std::vector<double> part;
       for (size_t i : from[k]) part.push_back(values[k][i]);
       own[k] = tensor(part, shape, xs[k].dtype());
-      if (row.differentiable() && is_floating(own[k].dtype())) own[k].set_requires_grad();
+      if (row.differentiable && is_floating(own[k].dtype())) own[k].set_requires_grad();
     }
     std::vector<Tensor> out = call(row, own, trial.example.attrs);
     for (size_t o = 0; o < size_t(row.returned); ++o) {
@@ -279,7 +279,7 @@ void fuzz_one(const Trial& trial, Dice& dice, Findings& findings) {
       dense.push_back(x.defined() ? views.back().clone() : x);
       if (!x.defined()) continue;
       what += ", strides " + to_string(views.back().strides());
-      if (!row.differentiable() || !is_floating(d) || !is_floating(x.dtype())) continue;
+      if (!row.differentiable || !is_floating(d) || !is_floating(x.dtype())) continue;
       views.back().set_requires_grad();
       dense.back().set_requires_grad();
     }

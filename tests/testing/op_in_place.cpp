@@ -108,7 +108,7 @@ void check_change(const Trial& trial, bool result, size_t k, const Outcome& want
 
 Findings check_in_place(const OpRow& row) {
   Findings findings;
-  if (!row.differentiable()) return findings;
+  if (!row.differentiable) return findings;
   for (const Trial& trial : trials(row)) {
     const std::vector<Tensor> xs = trial.operands(DType::f32, true);
     const Outcome want = forward_backward(trial, row, xs, xs);
@@ -121,7 +121,7 @@ Findings check_in_place(const OpRow& row) {
       if (xs[k].requires_grad()) check_writes(trial.name(), xs[k], "'operand'", findings);
       check_change(trial, false, k, want, findings);
     }
-    for (size_t o = 0; o < size_t(row.outputs); ++o) check_change(trial, true, o, want, findings);
+    for (size_t o = 0; o < row.outputs.size(); ++o) check_change(trial, true, o, want, findings);
   }
   return findings;
 }

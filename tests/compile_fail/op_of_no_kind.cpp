@@ -1,0 +1,16 @@
+// expect: an op derives from one of Pointwise, Rowwise, View, Structured
+#include "minim/ops/row.h"
+
+namespace minim {
+#ifdef MISTAKE
+struct Twice {
+#else
+struct Twice : op::Structured {
+#endif
+  static constexpr Spec spec{.operands = {{"x"}}};
+  static void forward(OpArgs& args) { copy(args.in[0], args.out[0]); }
+  static void backward(OpArgs& args) { copy(args.grad_out[0], args.grad_in[0]); }
+  static std::vector<Example> examples() { return op::broadcast_examples<Twice>(); }
+};
+constinit const OpRow row = make_row<Twice>("twice", Cast::keep, Cast::keep, 1, "a test");
+}  // namespace minim
