@@ -109,11 +109,10 @@ Tensor GradScaler::scale(const Tensor& loss) try {
   Tensor scaled = empty(loss.shape(), promote_types(loss.dtype(), DType::f32), loss.device());
   OpArgs args(2, 1);
   args.dtype = scaled.dtype();
-  args.device = loss.device();
   args.in[0] = arg_of(loss);
   args.in[1] = arg_of(factor);
   args.out[0] = arg_of(scaled);
-  Op::mul.forward[size_t(loss.device().kind)](args);
+  run_forward(Op::mul, args);
   if (GradMode::enabled() && loss.requires_grad()) {
     record(Op::mul, args, std::array{loss, factor}, std::array{scaled});
     autograd_of(scaled).node->scale = state_.scale;

@@ -1,68 +1,39 @@
 #include "minim/amp/gradients.h"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <unordered_set>
 
 #include "minim/autograd/node.h"
-#include "minim/core/math.h"
-#include "minim/core/per_isa.h"
+#include "minim/core/backend.h"
 
 namespace minim::amp {
 namespace {
 
-template <class A>
-struct AllFinite {
-  static void run(const A* g, Index n, A scale, A clip, bool* finite) {
-    int bad = 0;
-    for (Index i = 0; i < n; ++i)
-      bad |= !(math::fabs(g[i] * scale * clip) <= std::numeric_limits<A>::max());
-    *finite = !bad;
-  }
-};
-template <class A>
-Finite kind_of(const A* g, Index n, A scale, A clip) {
-  bool finite;
-  per_isa<A, AllFinite<A>>(g, n, scale, clip, &finite);
-  if (finite) return Finite::yes;
-  for (Index i = 0; i < n; ++i)
-    if (std::isnan(g[i] * scale * clip)) return Finite::nan;
-  return Finite::inf;
-}
-template <class A>
-struct Multiply {
-  static void run(A* g, Index n, A factor) {
-    for (Index i = 0; i < n; ++i) g[i] *= factor;
-  }
-};
-
-/// Calls look(p, n), which says how its values are, on every chunk; the result is the first tensor
-/// with a bad one.
-template <class F>
-FirstBad survey(std::span<const Tensor> gradients, F&& look) {
-  std::vector<Chunk> chunks = chunks_of(gradients);
-  std::vector<Finite> kinds(chunks.size(), Finite::yes);
-  each_chunk(gradients, chunks, [&](size_t k, auto* p, Index n) { kinds[k] = look(p, n); });
-  FirstBad bad;
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    if (kinds[i] == Finite::yes) continue;
-    if (bad.kind == Finite::yes) bad.index = chunks[i].tensor;
-    if (chunks[i].tensor == bad.index) bad.kind = std::max(bad.kind, kinds[i]);
-  }
-  return bad;
+/// The first tensor with a bad value.
+FirstBad first_of(std::span<const Finite> kinds) {
+  for (size_t k = 0; k < kinds.size(); ++k)
+    if (kinds[k] != Finite::yes) return {kinds[k], k};
+  return {};
 }
 
 }  // namespace
 
-std::vector<Chunk> chunks_of(std::span<const Tensor> tensors) {
-  constexpr Index kChunk = 16384;
-  std::vector<Chunk> chunks;
-  for (size_t t = 0; t < tensors.size(); ++t) {
-    Index n = tensors[t].defined() ? tensors[t].numel() : 0;
-    for (Index i = 0; i < n; i += kChunk) chunks.push_back({t, i, std::min(n, i + kChunk)});
+Flat flat_of(const Tensor& x) {
+  return x.defined() ? Flat{x.data(), x.dtype(), x.numel()} : Flat{};
+}
+
+FlatList flat_list(std::span<const Tensor> tensors, const char* what) {
+  FlatList list;
+  const Tensor* first = nullptr;
+  for (const Tensor& x : tensors) {
+    list.all.push_back(flat_of(x));
+    if (!x.defined()) continue;
+    if (!first) first = &x;
+    if (!(x.device() == first->device()))
+      fail("[", what, "] the tensors are on ", backend(first->device()).name, " and ",
+           backend(x.device()).name, "; call it for those of each device");
   }
-  return chunks;
+  if (first) list.device = first->device();
+  return list;
 }
 
 std::vector<Tensor> each_once(std::span<const Tensor> params) {
@@ -95,9 +66,10 @@ const char* name_of(Finite finite) {
 }
 
 FirstBad first_nonfinite(std::span<const Tensor> gradients, Factors f) {
-  return survey(gradients, [&]<class A>(const A* g, Index n) {
-    return kind_of(g, n, A(f.inverse_scale), A(f.clip));
-  });
+  const FlatList list = flat_list(gradients, "first_nonfinite");
+  std::vector<Finite> kinds(list.all.size());
+  backend(list.device).survey(list.all, f, kinds.data());
+  return first_of(kinds);
 }
 
 FirstBad multiply(std::span<const Tensor> gradients, double factor) {
@@ -105,13 +77,12 @@ FirstBad multiply(std::span<const Tensor> gradients, double factor) {
   std::unordered_set<const void*> seen;
   for (Tensor& g : once)
     if (g.defined() && !seen.insert(g.data()).second) g = {};
-  FirstBad bad = survey(once, [&]<class A>(A* g, Index n) {
-    per_isa<A, Multiply<A>>(g, n, A(factor));
-    return kind_of<A>(g, n, A(1), A(1));
-  });
+  const FlatList list = flat_list(once, "multiply");
+  std::vector<Finite> kinds(list.all.size());
+  backend(list.device).multiply(list.all, factor, kinds.data());
   for (const Tensor& g : once)
     if (g.defined()) g.bump_version();
-  return bad;
+  return first_of(kinds);
 }
 
 std::string label(const Tensor& param, size_t index) {

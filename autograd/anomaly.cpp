@@ -12,8 +12,10 @@ namespace {
 constexpr unsigned kNan = 1, kPlus = 2, kMinus = 4;
 
 /// Which values that are not finite a tensor holds.
-unsigned kinds_in(const Arg& x) {
-  if (!x.data || !is_floating(x.dtype)) return 0;
+unsigned kinds_in(const Arg& given) {
+  if (!given.data || !is_floating(given.dtype)) return 0;
+  Tensor keep;
+  const Arg x = on_host(given, keep);
   std::atomic<unsigned> kinds{0};
   detail::Walk<1> walk(x.shape, {&x.strides});
   walk.run([&](std::array<Index, 1> at, Index n) {
@@ -42,7 +44,7 @@ std::string describe(const Arg& x) {
   text << name_of(x.dtype) << x.shape;
   if (!x.data) return text.str() + ": not kept";
   if (!is_floating(x.dtype) || x.shape.numel() == 0) return text.str();
-  Tensor values = empty(x.shape, DType::f64);
+  Tensor values = empty(x.shape, DType::f64, kHost);
   copy(x, arg_of(values));
   double least = INFINITY, largest = -INFINITY, sum = 0;
   Index finite = 0;
@@ -61,17 +63,18 @@ std::string in_fp32(const OpRow& row, OpArgs args, int k) {
   Tensor in[kMaxOperands], out[kMaxOutputs];
   auto widen = [](Arg& arg, Tensor& to) {
     if (!is_half(arg.dtype)) return;
-    const Arg from = std::exchange(arg, arg_of(to = empty(arg.shape)));
+    const Arg from = std::exchange(arg, arg_of(to = empty(arg.shape, DType::f32, arg.device)));
     if (from.defined) arg.defined = true, copy(from, arg);
   };
   for (int i = 0; i < args.n_in; ++i)
     if (args.in[i].data) widen(args.in[i], in[i]);
   for (int i = 0; i < args.n_out; ++i) {
-    out[i] = empty(args.out[i].shape, is_half(args.out[i].dtype) ? DType::f32 : args.out[i].dtype);
+    const Arg& y = args.out[i];
+    out[i] = empty(y.shape, is_half(y.dtype) ? DType::f32 : y.dtype, y.device);
     args.out[i] = arg_of(out[i]);
   }
   args.dtype = DType::f32;
-  row.forward[size_t(DeviceKind::cpu)](args);
+  run_forward(row, args);
   return describe(args.out[k]);
 }
 
@@ -87,7 +90,7 @@ bool wrong(unsigned kinds, const OpArgs& args, bool backward) {
 
 void Anomaly::after_op(const OpRow& row, const OpArgs& args, bool backward) {
   if (outer_) outer_->after_op(row, args, backward);
-  if ((row.view && !backward) || args.device.kind != DeviceKind::cpu) return;
+  if (row.view && !backward) return;
   const Arg* results = backward ? args.grad_in : args.out;
   for (int k = 0; k < (backward ? args.n_in : row.returned); ++k) {
     unsigned kinds = kinds_in(results[k]);

@@ -45,15 +45,19 @@ Slopes numeric_slopes(const TensorFunction& fn, const std::vector<Tensor>& input
   Slopes slopes(at.size());
   for (size_t k = 0; k < at.size(); ++k) {
     if (!checked(at[k])) continue;
-    for (double& x : at[k].span<double>()) {
-      double centre = x, h = eps * std::max(0.25, std::fabs(x));
-      x = centre + h;
+    const Tensor values = at[k].on_host();
+    auto put = [&](double& x, double v) {
+      x = v;
+      if (!(at[k].device() == kHost)) copy_elements(values, at[k]);
+    };
+    for (double& x : values.span<double>()) {
+      const double centre = x, h = eps * std::max(0.25, std::fabs(x));
+      const double high = centre + h, low = centre - h, width = high - low;
+      put(x, high);
       std::vector<double> above = results();
-      double high = x;
-      x = centre - h;
+      put(x, low);
       std::vector<double> below = results();
-      double width = high - x;
-      x = centre;
+      put(x, centre);
       for (size_t j = 0; j < above.size(); ++j) above[j] = (above[j] - below[j]) / width;
       slopes[k].push_back(std::move(above));
     }

@@ -203,21 +203,6 @@ std::string dump_dot(const Tensor& x);
 /// of a floating dtype that is computed in, and of one loss scale.
 Tensor taken_as_gradient(const char* what, const Tensor& gradient, const Tensor& x);
 
-/// Makes `arg`, which is fresh, point at a tensor's data; an undefined tensor leaves it as it is.
-inline void point(Arg& arg, const Tensor& x) {
-  if (!x.defined()) return;
-  arg.data = x.data();
-  arg.dtype = x.dtype();
-  arg.shape = x.shape();
-  arg.strides = x.strides();
-  arg.defined = true;
-}
-inline Arg arg_of(const Tensor& x) {
-  Arg arg;
-  point(arg, x);
-  return arg;
-}
-
 /// What made a tensor, for messages: "parameter 'head.weight'", "the result of matmul", "a tensor".
 std::string origin(const Tensor& x);
 

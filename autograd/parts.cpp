@@ -63,7 +63,8 @@ bool apart(std::span<const Part> parts) {
 const Tensor& whole(const Node& part) {
   Node::Result& r = *result(part.operands[0].gradient_to);
   if (!r.gradient.defined()) {
-    r.gradient = as_strided(empty(r.arg.shape, r.arg.dtype), r.arg.shape, r.arg.strides, 0);
+    r.gradient =
+        as_strided(empty(r.arg.shape, r.arg.dtype, r.arg.device), r.arg.shape, r.arg.strides, 0);
     if (r.gaps) r.gradient.zero_();
   }
   return r.gradient;

@@ -57,7 +57,7 @@ void accumulate(Tensor& sum, const Tensor& addend) {
   const Tensor before =
       own ? Tensor() : std::exchange(sum, empty(sum.shape(), args.dtype, sum.device()));
   point(args.out[0], sum);
-  Op::add.forward[size_t(sum.device().kind)](args);
+  run_forward(Op::add, args);
 }
 
 void accumulate_leaf(Autograd& leaf, const Tensor& addend, double scale, const OpRow* by) {
@@ -297,7 +297,7 @@ class Pass {
       if (row.strided) gradients[k] = parts::place(*node.operands[k].gradient_to, d);
       if (row.over >> k & 1 && (gradients[k] = overwritten(node.operands[k], d)).defined())
         node.released = true;  // at once: an error may end this pass
-      if (!gradients[k].defined()) gradients[k] = empty(args.in[k].shape, d);
+      if (!gradients[k].defined()) gradients[k] = empty(args.in[k].shape, d, args.in[k].device);
       point(args.grad_in[k], gradients[k]);
     }
     for (size_t k = 0; k < n_out; ++k) {
@@ -307,7 +307,7 @@ class Pass {
     }
     {
       Timed timed(row.name, &row == &Op::to ? Phase::casts : Phase::backward);
-      row.backward[0](args);
+      run_backward(row, args);
       timed.made(std::span(args.grad_in, n_in));
     }
     if (Probe* probe = Probe::current()) {
@@ -389,7 +389,8 @@ void Tensor::backward(bool retain_graph) const {
   if (numel() != 1)
     fail("backward() without a gradient needs a loss of one element, this tensor has shape ",
          shape(), "; reduce it with mean() or sum(), or pass a gradient");
-  differentiate(*this, full(shape(), 1, promote_types(dtype(), DType::f32)), retain_graph);
+  differentiate(*this, full(shape(), 1, promote_types(dtype(), DType::f32), device()),
+                retain_graph);
 }
 
 void Tensor::backward(const Tensor& gradient, bool retain_graph) const {

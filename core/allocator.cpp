@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "minim/core/block_cache.h"
-#include "minim/core/cuda/device.h"
 #include "minim/core/error.h"
 #include "minim/core/pool.h"
 
@@ -225,11 +224,7 @@ ThreadEntry::~ThreadEntry() {
 
 namespace memory {
 
-void* allocate(size_t bytes, Device device, MemoryKind kind) {
-  if (device.kind != DeviceKind::cpu)
-    fail(
-        "training on CUDA is not built yet: the rows' kernels compile, memory and matrix products "
-        "do not; use the CPU");
+void* allocate(size_t bytes, MemoryKind kind) {
   const size_t size = memory::size_class(bytes);
   if (size <= pool::kMost) {
     void* block = pool::take(size);
@@ -251,7 +246,7 @@ void* allocate(size_t bytes, Device device, MemoryKind kind) {
   return p;
 }
 
-void release(void* p, size_t bytes, Device, MemoryKind kind) noexcept {
+void release(void* p, size_t bytes, MemoryKind kind) noexcept {
   if (!p) return;
   const size_t size = memory::size_class(bytes);
   if (size <= pool::kMost) {
@@ -264,15 +259,20 @@ void release(void* p, size_t bytes, Device, MemoryKind kind) noexcept {
   c.give(p, size);
 }
 
+void count(int64_t bytes, MemoryKind kind) {
+  std::lock_guard lock(cache().mutex);
+  cache().move(bytes, kind);
+}
+
 void* take_scratch(size_t bytes) {
   const size_t size = memory::size_class(bytes);
   if (size > pool::kMost && size <= Kept::kMost)
     if (void* p = kept.take(size)) return p;
-  return allocate(bytes, {}, MemoryKind::scratch);
+  return allocate(bytes, MemoryKind::scratch);
 }
 
 void give_scratch(void* p, size_t bytes) noexcept {
-  if (!kept.give(p, memory::size_class(bytes))) release(p, bytes, {}, MemoryKind::scratch);
+  if (!kept.give(p, memory::size_class(bytes))) release(p, bytes, MemoryKind::scratch);
 }
 
 MemoryStats stats() {
@@ -312,17 +312,5 @@ void empty_cache() {
 MemoryScope::MemoryScope(MemoryKind kind) : outer_(current_kind) { current_kind = kind; }
 MemoryScope::~MemoryScope() { current_kind = outer_; }
 MemoryKind MemoryScope::current() { return current_kind; }
-
-bool available(DeviceKind kind) { return kind == DeviceKind::cpu || cuda::unavailable().empty(); }
-
-Device device_named(const std::string& name) {
-  for (DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda}) {
-    if (name != name_of(kind)) continue;
-    if (!available(kind))
-      fail("device '", name, "' is not available: ", cuda::unavailable(), "; use --device cpu");
-    return {kind, 0};
-  }
-  fail("unknown device '", name, "'; known: cpu, cuda");
-}
 
 }  // namespace minim

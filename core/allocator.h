@@ -1,15 +1,13 @@
-// core/allocator.h -- the one way memory is had: a caching allocator that counts bytes, now and at
-// the peak, by what they are for. Freed blocks are kept for reuse in size classes (at most 25 % is
-// lost to rounding), together with those in use at most an eighth more than were ever in use, and
-// given back when the system has no more for another size (core/block_cache.h). Blocks of up to 1
-// KB are each thread's own, without a lock (core/pool.h): a peak may miss what the last 16 KB of
-// them that a thread took added to it.
+// core/allocator.h -- the one way the host's memory is had: a caching allocator that counts bytes,
+// now and at the peak, by what they are for. Freed blocks are kept for reuse in size classes (at
+// most 25 % is lost to rounding), together with those in use at most an eighth more than were ever
+// in use, and given back when the system has no more for another size (core/block_cache.h). Blocks
+// of up to 1 KB are each thread's own, without a lock (core/pool.h): a peak may miss what the last
+// 16 KB of them that a thread took added to it.
 #pragma once
 #include <array>
 #include <cstddef>
 #include <cstdint>
-
-#include "minim/core/device.h"
 
 namespace minim {
 
@@ -39,8 +37,10 @@ struct MemoryStats {
 namespace memory {
 /// 64-byte aligned, uninitialised. @throws Error when the system has no more, naming the size and
 /// the kind.
-void* allocate(size_t bytes, Device device, MemoryKind kind);
-void release(void* p, size_t bytes, Device device, MemoryKind kind) noexcept;
+void* allocate(size_t bytes, MemoryKind kind);
+void release(void* p, size_t bytes, MemoryKind kind) noexcept;
+/// Of the memory of another device: counts what was taken, or given back (negative).
+void count(int64_t bytes, MemoryKind kind);
 /// For Scratch: blocks that stay with this thread, without a lock; one that another core has
 /// written is slow to fetch.
 void* take_scratch(size_t bytes);

@@ -15,6 +15,21 @@ struct Device {
   int8_t index = 0;
   friend constexpr bool operator==(Device, Device) = default;
 };
+inline constexpr Device kHost{};
+
+/// Where tensors of this thread are made when nobody says so: the CPU, or what the variable
+/// MINIM_DEVICE names, or the innermost DeviceScope. @throws Error where MINIM_DEVICE names none.
+Device default_device();
+class DeviceScope {
+ public:
+  explicit DeviceScope(Device device);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  Device outer_;
+};
 
 /// True when this build has the device's kernels and this machine has the device.
 bool available(DeviceKind kind);

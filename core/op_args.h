@@ -18,6 +18,7 @@ struct Arg {
   Shape shape;
   Strides strides;
   bool defined = false;  ///< an optional operand that the caller gave
+  Device device{};
 };
 
 /// The counters that an op's random numbers start from; element i uses draw offset + i of the
@@ -70,22 +71,24 @@ struct OpArgs {
       DType::f32;  ///< what the policy and promotion chose; kernels compute in compute_in(dtype)
   Attrs attrs;
   RngKey rng;
-  Device device;
   void* stream = nullptr;  ///< a cudaStream_t on CUDA
 };
 
 using Kernel = void (*)(OpArgs&);
 
-/// Sums `from` over the axes along which `to` was broadcast, in the compute type A and a fixed
-/// order, divides by `by` and rounds once; where sums on the way leave A, in Wider<A>. `from` is
-/// dense with elements A and the broadcast shape.
+// What the device of the arguments does (core/backend.h).
+
+/// To the same shape, from any dtype and strides, with one rounding; also from one device to
+/// another.
+void copy(const Arg& from, const Arg& to);
+/// Sums over the axes along which `to` was broadcast, divides by `by`, rounds once.
+void sum_to(const Arg& from, const Arg& to, Index by = 1);
+void fill_zero(const Arg& to);
+
+/// In the host's memory: sums `from` over the axes along which `to` was broadcast, in the compute
+/// type A and a fixed order, divides by `by` and rounds once; where sums on the way leave A, in
+/// Wider<A>. `from` is dense with elements A and the broadcast shape.
 template <class A>
 void sum_to(const A* from, const Shape& shape, const Arg& to, Index by = 1);
-
-/// The same from any dtype and strides; to the same shape, copies with one rounding; a dense
-/// argument, set to 0.
-void sum_to(const Arg& from, const Arg& to, Index by = 1);
-void copy(const Arg& from, const Arg& to);
-void fill_zero(const Arg& to);
 
 }  // namespace minim

@@ -8,6 +8,7 @@
 
 #include "minim/core/convert.h"
 #include "minim/core/denormals.h"
+#include "minim/core/tensor.h"
 #include "minim/core/walk.h"
 
 namespace minim {
@@ -62,7 +63,8 @@ void Profile::see(const char* name, Phase phase, std::span<const Arg> results) {
   const int64_t begin = now();
   for (const Arg& x : results) {
     if (!x.data || !is_floating(x.dtype)) continue;
-    const int64_t found = denormals_of(x);
+    Tensor keep;
+    const int64_t found = denormals_of(on_host(x, keep));
     row(name, phase).denormals += found;
     Entries& e = entries_[size_t(x.dtype)];
     e.seen += x.shape.numel();

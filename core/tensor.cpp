@@ -5,18 +5,18 @@
 #include <cstdlib>
 #include <ostream>
 
+#include "minim/core/backend.h"
 #include "minim/core/convert.h"
-#include "minim/core/op_args.h"
 #include "minim/core/pool.h"
 
 namespace minim {
 
 Storage::Storage(size_t n, Device d)
-    : data(memory::allocate(n, d, MemoryScope::current())),
+    : data(backend(d).allocate(n, MemoryScope::current())),
       bytes(n),
       device(d),
       kind(MemoryScope::current()) {}
-Storage::~Storage() { memory::release(data, bytes, device, kind); }
+Storage::~Storage() { backend(device).release(data, bytes, kind); }
 
 namespace {
 
@@ -89,7 +89,7 @@ bool disturb(const Tensor& from, const Tensor& to) {
 }  // namespace
 
 Tensor Tensor::scalar(const detail::Number& v) {
-  Tensor t = empty({}, v.dtype());
+  Tensor t = empty({}, v.dtype(), kHost);
   t.impl()->scalar = true;
   if (v.is_real())
     *static_cast<double*>(t.data()) = v.real();
@@ -127,7 +127,24 @@ void Tensor::fail_undefined() {
       "ask defined() first, or give it a value");
 }
 
+Tensor Tensor::on_host() const {
+  if (device() == kHost) return *this;
+  const Tensor copy = empty(shape(), dtype(), kHost);
+  copy_elements(*this, copy);
+  return copy;
+}
+
+Arg on_host(const Arg& x, Tensor& keep) {
+  if (x.device == kHost || !x.data) return x;
+  keep = empty(x.shape, x.dtype, kHost);
+  copy(x, arg_of(keep));
+  return arg_of(keep);
+}
+
 void Tensor::check_span(DType wanted) const {
+  if (!(device() == kHost))
+    fail("span asked of a tensor on ", backend(device()).name,
+         ", whose memory the host cannot read; call .to(kHost) first");
   if (wanted != dtype())
     fail("span of ", name_of(wanted), " asked of a ", name_of(dtype()),
          " tensor; convert with .to()");
@@ -137,8 +154,9 @@ void Tensor::check_span(DType wanted) const {
 
 detail::Number Tensor::number() const {
   if (numel() != 1) fail("item() needs one element, the tensor has shape ", shape());
+  const Tensor x = on_host();
   return visit(dtype(), [&]<class T>(detail::Tag<T>) {
-    const T v = *static_cast<const T*>(data());
+    const T v = *static_cast<const T*>(x.data());
     if constexpr (std::is_integral_v<T>)
       return detail::Number(v);
     else
@@ -156,7 +174,7 @@ void Tensor::fail_item(const detail::Number& v, bool wanted_bool) {
 }
 
 std::vector<double> Tensor::to_vector() const {
-  Tensor dense = empty(shape(), DType::f64);
+  Tensor dense = empty(shape(), DType::f64, kHost);
   copy_elements(*this, dense);
   auto s = dense.span<double>();
   return {s.begin(), s.end()};
@@ -175,44 +193,49 @@ Tensor empty(const Shape& shape, DType dtype, Device device) {
 Tensor full(const Shape& shape, const detail::Number& value, DType dtype, Device device) {
   detail::check_number("full", value, dtype);
   Tensor t = empty(shape, dtype, device);
-  visit(dtype, [&]<class T>(detail::Tag<T>) {
-    auto s = t.span<T>();
-    std::fill(s.begin(), s.end(), value.converted<T>());
-  });
+  backend(device).fill(arg_of(t), value);
   return t;
 }
 
 namespace {
 
+/// What the host has made.
+Tensor moved(const Tensor& x, Device device) {
+  if (device == kHost) return x;
+  const Tensor there = empty(x.shape(), x.dtype(), device);
+  copy_elements(x, there);
+  return there;
+}
+
 template <class A>
-Tensor from_values(std::span<const A> values, const Shape& shape, DType dtype) {
+Tensor from_values(std::span<const A> values, const Shape& shape, DType dtype, Device device) {
   if (Index(values.size()) != shape.numel())
     fail(values.size(), " values do not fill the shape ", shape);
-  Tensor t = empty(shape, dtype);
+  Tensor t = empty(shape, dtype, kHost);
   if (dtype != dtype_for<A>() && dtype != DType::boolean)
     for (const A& v : values) detail::check_number("tensor", v, dtype, false);
   store_run(t.data(), dtype, 1, t.numel(), values.data());
-  return t;
+  return moved(t, device);
 }
 
 }  // namespace
 
-Tensor tensor(std::span<const double> values, const Shape& shape, DType dtype) {
-  return from_values(values, shape, dtype);
+Tensor tensor(std::span<const double> values, const Shape& shape, DType dtype, Device device) {
+  return from_values(values, shape, dtype, device);
 }
-Tensor tensor(std::span<const int64_t> values, const Shape& shape, DType dtype) {
-  return from_values(values, shape, dtype);
+Tensor tensor(std::span<const int64_t> values, const Shape& shape, DType dtype, Device device) {
+  return from_values(values, shape, dtype, device);
 }
 
 Tensor tensor(std::initializer_list<double> values, DType dtype) {
   return tensor(std::span(values.begin(), values.size()), {Index(values.size())}, dtype);
 }
 
-Tensor arange(Index n, DType dtype) {
-  Tensor t = empty({n}, dtype);
+Tensor arange(Index n, DType dtype, Device device) {
+  Tensor t = empty({n}, dtype, kHost);
   if (n > 0) detail::check_number("arange", n - 1, dtype);
   for (Index i = 0; i < n; ++i) store_run(advance(t.data(), dtype, i), dtype, 1, 1, &i);
-  return t;
+  return moved(t, device);
 }
 
 Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, Index offset) {
@@ -240,8 +263,7 @@ void copy_elements(const Tensor& from, const Tensor& to) {
     copy_elements(from, between);
     return copy_elements(between, to);
   }
-  copy(Arg{from.data(), from.dtype(), from.shape(), from.strides(), true},
-       Arg{to.data(), to.dtype(), to.shape(), to.strides(), true});
+  copy(arg_of(from), arg_of(to));
 }
 
 namespace {
@@ -295,7 +317,8 @@ std::string to_string(const Tensor& x) {
   std::string out;
   size_t at = 0;
   Tensor dense = x;
-  if (!x.is_contiguous()) copy_elements(x, dense = empty(x.shape(), x.dtype(), x.device()));
+  if (!x.is_contiguous() || !(x.device() == kHost))
+    copy_elements(x, dense = empty(x.shape(), x.dtype(), kHost));
   visit(x.dtype(), [&]<class T>(detail::Tag<T>) {
     print(out, static_cast<const T*>(dense.data()), x.shape(), 0, at);
   });

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "minim/core/allocator.h"
+#include "minim/core/device.h"
 #include "minim/core/number.h"
-#include "minim/core/promotion.h"
-#include "minim/core/shape.h"
+#include "minim/core/op_args.h"
 
 namespace minim {
 
@@ -77,8 +77,9 @@ class Tensor {
   bool is_contiguous() const;
   Typed typed() const;
 
+  /// In the memory of device().
   void* data() const { return advance_bytes(impl()->offset); }
-  /// Typed data. @throws Error unless T is the dtype and the tensor is contiguous.
+  /// Typed data. @throws Error unless T is the dtype and the tensor contiguous, on the host.
   template <class T>
   std::span<T> span() const {
     check_span(dtype_of<T>());
@@ -100,6 +101,8 @@ class Tensor {
   detail::Number number() const;
   /// All elements in row-major order; an i64 beyond 2^53 is rounded: read those by span<int64_t>().
   std::vector<double> to_vector() const;
+  /// Itself where the host can read it, else a copy there, without history.
+  Tensor on_host() const;
 
   uint64_t version() const { return impl()->storage->version; }
   void bump_version() const { ++impl()->storage->version; }
@@ -119,6 +122,7 @@ class Tensor {
 
   // Recorded by autograd; defined with the ops (ops/methods.cpp).
   Tensor to(DType dtype) const;
+  Tensor to(Device device) const;
   Tensor contiguous() const;
   Tensor clone() const;
   Tensor reshape(const Shape& shape) const;  ///< one size may be -1
@@ -182,7 +186,7 @@ class Tensor {
 };
 
 /// Uninitialised. Counted as the current MemoryScope's kind.
-Tensor empty(const Shape& shape, DType dtype = DType::f32, Device device = {});
+Tensor empty(const Shape& shape, DType dtype = DType::f32, Device device = default_device());
 /// The same for `empty({2, 3})`, so that std::empty, where a program sees it too, is no better.
 template <std::integral T>
 Tensor empty(std::initializer_list<T> shape) {
@@ -192,19 +196,21 @@ Tensor empty(std::initializer_list<T> shape) {
 }
 /// @throws Error where a finite value does not fit the dtype. Warns where it becomes 0 there.
 Tensor full(const Shape& shape, const detail::Number& value, DType dtype = DType::f32,
-            Device device = {});
-inline Tensor zeros(const Shape& s, DType d = DType::f32, Device dev = {}) {
+            Device device = default_device());
+inline Tensor zeros(const Shape& s, DType d = DType::f32, Device dev = default_device()) {
   return full(s, 0, d, dev);
 }
-inline Tensor ones(const Shape& s, DType d = DType::f32, Device dev = {}) {
+inline Tensor ones(const Shape& s, DType d = DType::f32, Device dev = default_device()) {
   return full(s, 1, d, dev);
 }
 /// From values in row-major order, rounded once to `dtype`. @throws Error when the count does not
 /// fit the shape, or a finite value the dtype: infinities are to be given as such.
-Tensor tensor(std::span<const double> values, const Shape& shape, DType dtype = DType::f32);
+Tensor tensor(std::span<const double> values, const Shape& shape, DType dtype = DType::f32,
+              Device device = default_device());
 Tensor tensor(std::initializer_list<double> values, DType dtype = DType::f32);
 /// From integers, which keep their 64 bits.
-Tensor tensor(std::span<const int64_t> values, const Shape& shape, DType dtype = DType::i64);
+Tensor tensor(std::span<const int64_t> values, const Shape& shape, DType dtype = DType::i64,
+              Device device = default_device());
 template <std::integral T>
 Tensor tensor(std::initializer_list<T> values, DType dtype = DType::f32) {
   std::vector<int64_t> wide;
@@ -212,7 +218,7 @@ Tensor tensor(std::initializer_list<T> values, DType dtype = DType::f32) {
   return tensor(std::span<const int64_t>(wide), {Index(wide.size())}, dtype);
 }
 /// 0, 1, ... n - 1. @throws Error where n - 1 does not fit the dtype.
-Tensor arange(Index n, DType dtype = DType::i64);
+Tensor arange(Index n, DType dtype = DType::i64, Device device = default_device());
 
 /// A view of the same storage, not recorded by autograd. @throws Error where it reaches outside it,
 /// or the strides are not one for each axis.
@@ -222,6 +228,25 @@ Tensor as_strided(const Tensor& x, const Shape& shape, const Strides& strides, I
 /// overlap. @throws Error when the shapes differ, or elements of `to`
 /// share memory.
 void copy_elements(const Tensor& from, const Tensor& to);
+
+/// Makes `arg`, which is fresh, point at a tensor's data; an undefined tensor leaves it as it is.
+inline void point(Arg& arg, const Tensor& x) {
+  if (!x.defined()) return;
+  arg.data = x.data();
+  arg.dtype = x.dtype();
+  arg.shape = x.shape();
+  arg.strides = x.strides();
+  arg.defined = true;
+  arg.device = x.device();
+}
+inline Arg arg_of(const Tensor& x) {
+  Arg arg;
+  point(arg, x);
+  return arg;
+}
+
+/// The same values where the host can read them: itself, or of a copy that `keep` holds.
+Arg on_host(const Arg& x, Tensor& keep);
 
 /// Values with shape and dtype, e.g. "[[1, 2], [3, 4]] f32(2, 2)"; long tensors are shortened. A
 /// value has as many digits as tell it from all others of its dtype.

@@ -61,14 +61,14 @@ int32_t pick(std::vector<double> logits, const Sampling& how, Index position) {
 Batch make_batch(const TokenArray& tokens, std::span<const int64_t> starts, Index block) {
   MemoryScope kind(MemoryKind::data);
   Shape shape{Index(starts.size()), block};
-  Batch batch{empty(shape, DType::i64), empty(shape, DType::i64)};
+  Batch batch{empty(shape, DType::i64, kHost), empty(shape, DType::i64, kHost)};
   auto x = batch.inputs.span<int64_t>(), y = batch.targets.span<int64_t>();
   const size_t n = size_t(block);
   for (size_t b = 0; b < starts.size(); ++b) {
     tokens.read(size_t(starts[b]), x.subspan(b * n, n));
     tokens.read(size_t(starts[b]) + 1, y.subspan(b * n, n));
   }
-  return batch;
+  return {batch.inputs.to(default_device()), batch.targets.to(default_device())};
 }
 
 Evaluation evaluate(Decoder& model, const TokenArray& tokens, Index block, Index batch,
@@ -118,9 +118,9 @@ std::vector<int32_t> generate(Decoder& model, std::vector<int32_t> tokens, const
     const Index n = Index(tokens.size()), first = context_start(n, block);
     if (first != std::exchange(start, first) || !how.cache) cache.clear();
     const Index seen = cache.empty() ? 0 : cache.front().length;
-    Tensor x = empty({1, n - first - seen}, DType::i64);
+    Tensor x = empty({1, n - first - seen}, DType::i64, kHost);
     std::copy(tokens.begin() + first + seen, tokens.end(), x.span<int64_t>().begin());
-    Tensor logits = model(x, how.cache ? &cache : nullptr).select(1, -1);
+    Tensor logits = model(x.to(default_device()), how.cache ? &cache : nullptr).select(1, -1);
     tokens.push_back(pick(logits.flatten().to_vector(), how, n));
     if (made) made(tokens.back());
   }

@@ -137,7 +137,8 @@ LoadedModel load_once(const fs::path& path) {
 }  // namespace
 
 Blob blob_of(const std::string& name, const Tensor& x, std::vector<Tensor>& keep) {
-  keep.push_back(x.detach().clone());  // also of dense elements, which may change in place
+  keep.push_back(
+      x.detach().clone().on_host());  // also of dense elements, which may change in place
   const Tensor& dense = keep.back();
   return {name,
           x.dtype(),
@@ -147,7 +148,7 @@ Blob blob_of(const std::string& name, const Tensor& x, std::vector<Tensor>& keep
 }
 
 Tensor tensor_of(const Blob& blob) {
-  Tensor x = empty(Shape(std::span<const Index>(blob.shape)), blob.dtype);
+  Tensor x = empty(Shape(std::span<const Index>(blob.shape)), blob.dtype, kHost);
   std::memcpy(x.data(), blob.bytes.data(), blob.bytes.size());
   return x;
 }

@@ -29,7 +29,7 @@ bool same_values(const Tensor& a, const Tensor& b) {
 /// The first finite value that is none in the dtype; 0 where there is none.
 double first_lost(const Tensor& x, DType dtype) {
   if (!is_floating(dtype) || promote_types(x.dtype(), dtype) == dtype) return 0;
-  const Tensor dense = x.detach().contiguous();
+  const Tensor dense = x.detach().contiguous().on_host();
   const double most = info(dtype).max;
   constexpr Index kRun = 512;
   double buffer[kRun];

@@ -34,7 +34,8 @@ bool accepted(Accepts accepts, DType d) {
   return false;
 }
 
-void check_operands(const OpRow& row, std::span<const Tensor> xs) {
+/// @return the device of those that are no numbers: these live on the host, and go anywhere
+Device check_operands(const OpRow& row, std::span<const Tensor> xs) {
   if (xs.size() != row.operands.size())
     fail("[", row.name, "] takes ", row.operands.size(), " operands, ", xs.size(), " were given");
   const Tensor* first = nullptr;
@@ -51,11 +52,13 @@ void check_operands(const OpRow& row, std::span<const Tensor> xs) {
     if (is_storage_only(xs[k].dtype()) && !row.view && o.accepts != Accepts::any)
       fail("[", row.name, "] operand '", o.name, "' is ", name_of(xs[k].dtype()), xs[k].shape(),
            ", which is for storage only; convert it first, as with .to(DType::bf16)");
+    if (xs[k].impl()->scalar) continue;
     if (!first) first = &xs[k];
-    if (!(xs[k].device() == first->device()) && !xs[k].impl()->scalar)
+    if (!(xs[k].device() == first->device()))
       fail("[", row.name, "] operands are on different devices: ", name_of(first->device().kind),
-           " and ", name_of(xs[k].device().kind), "; move one");
+           " and ", name_of(xs[k].device().kind), "; move one with .to(device)");
   }
+  return first ? first->device() : kHost;
 }
 
 /// The operands that speak in promotion: floating ones, and integers where the op takes floats.
@@ -144,7 +147,7 @@ void make_outputs(const OpRow& row, OpArgs& args, std::span<const Tensor> xs, Te
                   : args.out[k].dtype;
     if (k >= row.returned)
       d = compute_in(args.dtype) == Compute::f64 ? DType::f64 : DType::f32;  // statistics
-    outputs[k] = empty(args.out[k].shape, d, args.device);
+    outputs[k] = empty(args.out[k].shape, d, args.out[k].device);
     if (args.out[k].strides.rank() > 0)
       outputs[k] = as_strided(outputs[k], args.out[k].shape, args.out[k].strides, 0);
     point(args.out[k], outputs[k]);
@@ -161,7 +164,7 @@ std::vector<Tensor> call(const OpRow& row, std::span<const Tensor> xs, const Att
 
 void call(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs,
           std::span<Tensor> outputs) try {
-  check_operands(row, xs);
+  const Device device = check_operands(row, xs);
   const amp::Autocast* region = amp::Autocast::current();
   Typed room[kMaxOperands];
   amp::Choice choice = amp::choose_dtype(row, region, typed(row, xs, room));
@@ -186,10 +189,8 @@ void call(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs,
   OpArgs args(int(xs.size()), int(row.outputs.size()));
   args.dtype = choice.dtype;
   args.attrs = attrs;
-  for (size_t k = 0; k < xs.size(); ++k) {
-    point(args.in[k], xs[k]);
-    if (xs[k].defined()) args.device = xs[k].device();
-  }
+  for (size_t k = 0; k < xs.size(); ++k) point(args.in[k], xs[k]);
+  for (int k = 0; k < args.n_out; ++k) args.out[k].device = device;
   if (row.random)
     args.rng = {generator().seed, random_stream(RandomUse::dropout, generator().next_stream++)};
   if (row.infer && !row.view) {
@@ -198,10 +199,8 @@ void call(const OpRow& row, std::span<const Tensor> xs, const Attrs& attrs,
   }
   make_outputs(row, args, xs, outputs.data());
   if (!row.view) {
-    Kernel kernel = row.forward[size_t(args.device.kind)];
-    if (!kernel) fail("[", row.name, "] has no kernel on ", name_of(args.device.kind));
     Timed timed(row.name, &row == &Op::to ? Phase::casts : Phase::forward);
-    kernel(args);
+    run_forward(row, args);
     timed.made(std::span(args.out, size_t(args.n_out)));
   }
   if (Probe* probe = Probe::current()) probe->after_op(row, args, false);

@@ -1,5 +1,7 @@
 #include "minim/ops/channel_norm.h"
 
+#include "minim/core/rowwise.h"
+
 namespace minim {
 namespace {
 

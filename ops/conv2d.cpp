@@ -1,5 +1,7 @@
 #include "minim/ops/conv2d.h"
 
+#include "minim/core/allocator.h"
+#include "minim/core/parallel.h"
 #include "minim/ops/matrix.h"
 
 namespace minim::op {

@@ -1,5 +1,6 @@
 #include "minim/ops/cross_entropy.h"
 
+#include "minim/core/rowwise.h"
 #include "minim/ops/class_loss_struct.h"
 
 namespace minim::op {

@@ -1,5 +1,6 @@
 #include "minim/ops/embedding.h"
 
+#include "minim/core/rowwise.h"
 #include "minim/ops/indices.h"
 #include "minim/ops/matrix.h"
 

@@ -1,5 +1,7 @@
 #include "minim/ops/mean.h"
 
+#include "minim/core/allocator.h"
+
 namespace minim::op {
 namespace {
 

@@ -11,6 +11,9 @@ namespace minim {
 Tensor Tensor::to(DType dtype) const {
   return dtype == this->dtype() ? *this : minim::to(*this, {dtype});
 }
+Tensor Tensor::to(Device device) const {
+  return device == this->device() ? *this : minim::to(*this, {dtype(), device});
+}
 Tensor Tensor::clone() const { return minim::to(*this, {dtype()}); }
 Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
 
@@ -127,7 +130,8 @@ class Watched {
   void stored(const Tensor& x, const Tensor& other, DType computed) const {
     if (!probe_) return;
     if (adds_) {
-      const Tensor moves = (other != 0).expand(x.shape()), lost = moves * (before_ == x);
+      const Tensor moves = (other != 0).to(x.device()).expand(x.shape()),
+                   lost = moves * (before_ == x);
       probe_->stored_half(sum(moves).item<int64_t>(), sum(lost).item<int64_t>());
     } else if (computed == x.dtype()) {
       return;  // the op's call told of it

@@ -2,6 +2,7 @@
 // recording, tests, docs) is expanded from it. An op's identity is the address of its row, so a row
 // of your own program is an equal citizen.
 #pragma once
+#include "minim/core/backend.h"
 #include "minim/ops/contract.h"
 
 namespace minim {
@@ -27,9 +28,13 @@ struct OpRow : Spec {
 
   /// View rows have it in place of a forward kernel.
   Index (*view)(OpArgs&);
-  Kernel forward[kDeviceKinds], backward[kDeviceKinds];
+  Kernel forward[kKernelSets], backward[kKernelSets];  ///< by KernelSet
   std::vector<Example> (*examples)();
 };
+
+/// Runs a row's kernel on the device of args.out[0]. @throws Error where it has none there.
+void run_forward(const OpRow& row, OpArgs& args);
+void run_backward(const OpRow& row, OpArgs& args);
 
 /// The built-in rows, one static member per line of ops.def: Op::exp, Op::matmul, ...
 struct Op {

@@ -26,6 +26,20 @@ std::vector<const OpRow*>& rows() {
 
 const std::vector<const OpRow*>& all_ops() { return rows(); }
 
+namespace {
+
+void run(const OpRow& row, const Kernel (&kernels)[kKernelSets], OpArgs& args) {
+  const Backend& on = backend(args.out[0].device);
+  const Kernel kernel = kernels[size_t(on.kernels)];
+  if (!kernel) fail("[", row.name, "] has no kernel on ", on.name);
+  on.launch(kernel, args);
+}
+
+}  // namespace
+
+void run_forward(const OpRow& row, OpArgs& args) { run(row, row.forward, args); }
+void run_backward(const OpRow& row, OpArgs& args) { run(row, row.backward, args); }
+
 void register_op(const OpRow& row) {
   if (!row.name || !*row.name) fail("register_op: the row has no name");
   if (!row.why || !*row.why)

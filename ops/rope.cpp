@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "minim/core/parallel.h"
 #include "minim/ops/matrix.h"
 
 namespace minim::op {

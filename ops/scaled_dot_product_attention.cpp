@@ -1,5 +1,7 @@
 #include "minim/ops/attention.h"
 
+#include "minim/core/sum.h"
+
 #include <cmath>
 #include <tuple>
 #include <vector>

@@ -21,7 +21,7 @@ Ema::Ema(const Optimizer& optimizer, double decay)
     : optimizer_(optimizer),
       decay_(decay),
       params_(optimizer.parameters()),
-      updates_(zeros({}, DType::i64)) {
+      updates_(zeros({}, DType::i64, kHost)) {
   if (!(decay >= 0 && decay < 1)) fail("[Ema] decay must be in [0, 1), not ", decay);
   MemoryScope kind(MemoryKind::masters);
   for (size_t i = 0; i < params_.size(); ++i) {

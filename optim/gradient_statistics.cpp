@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "minim/amp/gradients.h"
+#include "minim/core/parallel.h"
 #include "minim/core/sum.h"
 #include "minim/optim/optimizer.h"
 
@@ -31,9 +32,10 @@ std::vector<GradientStatistics> gradient_statistics(std::span<const Tensor> give
   std::vector<GradientStatistics> all(params.size());
   parallel_for(Index(params.size()), 1, [&](Index begin, Index end) {
     for (size_t i = size_t(begin); i < size_t(end); ++i) {
-      const Tensor& g = gradients[i];
-      if (!g.defined() || g.numel() == 0) continue;
-      amp::with_elements(g, [&](auto* p, Index n) { all[i] = statistics_of(keys[i], p, n); });
+      if (!gradients[i].defined() || gradients[i].numel() == 0) continue;
+      const Tensor g = gradients[i].on_host();
+      g.dtype() == DType::f64 ? all[i] = statistics_of(keys[i], g.span<double>().data(), g.numel())
+                              : all[i] = statistics_of(keys[i], g.span<float>().data(), g.numel());
     }
   });
   std::erase_if(all, [](const GradientStatistics& s) { return s.name.empty(); });

@@ -4,8 +4,8 @@
 
 #include "minim/amp/autocast.h"
 #include "minim/autograd/node.h"
+#include "minim/core/update.h"
 #include "minim/ops/functional.h"
-#include "minim/optim/update.h"
 
 namespace minim::optim {
 

@@ -110,8 +110,8 @@ Optimizer::Optimizer(const Rule& rule, std::vector<ParamGroup> groups, const Opt
     : rule_(rule),
       options_(options),
       groups_(std::move(groups)),
-      applied_(zeros({}, DType::i64)),
-      rate_(full({}, options.lr, DType::f64)) {
+      applied_(zeros({}, DType::i64, kHost)),
+      rate_(full({}, options.lr, DType::f64, kHost)) {
   for (ParamGroup& group : groups_)
     if (!group.rule) group.rule = &rule;
   check_options(rule, options, groups_);
@@ -133,9 +133,14 @@ void Optimizer::add_parameter(const Tensor& p, size_t group) {
   const Rule& rule = *groups_[group].rule;
   check_storage(rule, options_, p, label);
   amp::check_leaf(p, params_.size(), rule.name);
+  if (!params_.empty() && !(p.device() == params_[0].device()))
+    fail("[", rule.name, "] ", label, " is on another device than the parameters before it; make ",
+         "an optimizer for each device");
+  if (!options_.fused && !(p.device() == kHost))
+    fail("[", rule.name, "] ", label, " is not on the CPU, where the reference (fused = false) is");
   if (is_known(p, group)) return;
   DType wide = promote_types(p.dtype(), DType::f32);
-  Slot slot{group, {}, {}, zeros({}, DType::i64)};
+  Slot slot{group, {}, {}, zeros({}, DType::i64, kHost)};
   if (options_.masters && is_half(p.dtype())) {
     MemoryScope kind(MemoryKind::masters);
     slot.master = empty(p.shape(), wide, p.device());

@@ -9,14 +9,12 @@
 #include <utility>
 
 #include "minim/amp/step.h"
-#include "minim/optim/update.h"
+#include "minim/core/step.h"
 
 namespace minim::optim {
 
 using amp::StepRequest;
 using amp::StepResult;
-
-enum class Kind : uint8_t { sgd, adam, muon };
 
 /// What differs between the optimizers.
 struct Rule {
@@ -125,16 +123,9 @@ class Optimizer : public amp::Stepper {
     Tensor master, states[3], steps;
   };
   const Rule& rule_of(size_t i) const { return *groups_[slots_[i].group].rule; }
-  template <class A>
-  Constants<A> constants(size_t i) const;
+  Constants<double> constants(size_t i, double t) const;
+  Update update_of(size_t i, const Tensor& grad, const amp::Factors& factors) const;
   void apply(std::vector<Tensor> grads, amp::Factors factors);
-  template <class A>
-  void update(size_t i, const Tensor& grad, Index begin, Index end,
-              const amp::Factors& factors) const;
-  template <class A>
-  void update_reference(size_t i, const Tensor& grad, const amp::Factors& factors) const;
-  template <class A>
-  void store(size_t i, Index begin, Index n, const A* values) const;
   void check_rate(const char* what, double lr) const;
   void add_parameter(const Tensor& p, size_t group);
   bool is_known(const Tensor& p, size_t group) const;

@@ -139,7 +139,8 @@ TEST_CASE("fused attention errs against f64 at most twice as much as the referen
     }
 }
 
-TEST_CASE("threads do not change a bit of fused attention, nor does the number of heads") {
+TEST_CASE("threads do not change a bit of fused attention, nor does the number of heads" *
+          doctest::test_suite("host")) {
   const int before = threads();
   for (Case c :
        {Case{"few heads", 1, 4, 2, 300, 300, 32, 32, {.causal = true, .dropout = 0.2}, 0.8},
@@ -178,7 +179,8 @@ struct Stores : Probe {
   std::atomic<int64_t> nonzero = 0;
 };
 
-TEST_CASE("attention gives the same bits whatever the strides and whether a probe counts") {
+TEST_CASE("attention gives the same bits whatever the strides and whether a probe counts" *
+          doctest::test_suite("host")) {
   // Rows whose numbers lie side by side are loaded, packed and stored in one call, unless a probe
   // wants to know; others number by number.
   Stores probe;
@@ -209,7 +211,8 @@ TEST_CASE("attention gives the same bits whatever the strides and whether a prob
     }
 }
 
-TEST_CASE("a number that is not finite takes all heads to the formula wherever it is") {
+TEST_CASE("a number that is not finite takes all heads to the formula wherever it is" *
+          doctest::test_suite("host")) {
   Stores stores;
   for (const Index heads : {2, 20})
     for (size_t which = 0; which < 4; ++which)

@@ -64,7 +64,8 @@ std::vector<Tensor> gradients(const std::string& mode, bool recompute, int micro
 
 }  // namespace
 
-TEST_CASE("E2: recompute gives the same bits in every precision with dropout on") {
+TEST_CASE("E2: recompute gives the same bits in every precision with dropout on" *
+          doctest::test_suite("host")) {
   for (const char* mode :
        {"fp32", "amp-bf16", "amp-fp16", "bf16-master", "fp16-master", "bf16-sr"}) {
     CAPTURE(mode);
@@ -77,7 +78,8 @@ TEST_CASE("E2: recompute gives the same bits in every precision with dropout on"
   }
 }
 
-TEST_CASE("recompute keeps the order of sums where a weight is used inside and outside") {
+TEST_CASE("recompute keeps the order of sums where a weight is used inside and outside" *
+          doctest::test_suite("host")) {
   for (DType d : {DType::f32, DType::f16, DType::bf16}) {
     const auto run = [&](bool recompute) {
       manual_seed(9);
@@ -116,7 +118,7 @@ TEST_CASE("checkpoint draws the same random numbers again and leaves the generat
   CHECK(other.to_vector() != y.to_vector());
 }
 
-TEST_CASE("checkpoint in checkpoint gives the same bits") {
+TEST_CASE("checkpoint in checkpoint gives the same bits" * doctest::test_suite("host")) {
   const auto run = [](int depth) {
     manual_seed(2);
     const Tensor w = leaf({0.3, -0.7, 1.1}), x = leaf({0.7, 0.2, 0.9});
@@ -263,7 +265,8 @@ TEST_CASE("chains of checkpoints are freed without recursion") {
   for (int i = 0; i < 30000; ++i) y = checkpoint([](const Tensor& v) { return v + 1.0; }, y);
 }
 
-TEST_CASE("a training run with --checkpoint-activations has the same losses and gradient norms") {
+TEST_CASE("a training run with --checkpoint-activations has the same losses and gradient norms" *
+          doctest::test_suite("host")) {
   for (const char* precision : {"fp32", "amp-fp16"}) {
     const auto run = [&](bool recompute, bool anomaly) {
       TrainConfig c;

@@ -144,7 +144,7 @@ TEST_CASE("cuda: a missing device says why, and tensors are refused on a present
     CHECK_THROWS_WITH_AS(device_named("cuda"),
                          ("device 'cuda' is not available: " + why + "; use --device cpu").c_str(),
                          Error);
-  CHECK_THROWS_AS(memory::allocate(64, {DeviceKind::cuda, 0}, MemoryKind::weights), Error);
+  CHECK_THROWS_AS(empty({2}, DType::f32, {DeviceKind::cuda, 0}), Error);
 }
 
 TEST_CASE("cuda: every row passes the harness on the device and agrees with the CPU") {

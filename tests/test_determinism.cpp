@@ -107,7 +107,8 @@ TEST_CASE("recompute writes the same weights file for GPT and Llama in each prec
   check_ways({{.recompute = true}, {.threads = 4, .recompute = true}});
 }
 
-TEST_CASE("the reference optimizer writes the weights file of the fused one in each precision") {
+TEST_CASE("the reference optimizer writes the weights file of the fused one in each precision" *
+          doctest::test_suite("host")) {
   check_ways({{.fused = false}, {.threads = 4, .fused = false}});
 }
 

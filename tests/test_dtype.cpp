@@ -249,7 +249,8 @@ bool stays_nan(float f) {
 
 }  // namespace
 
-TEST_CASE("tensors convert all patterns of the small formats as single numbers are converted") {
+TEST_CASE("tensors convert all patterns of the small formats as single numbers are converted" *
+          doctest::test_suite("host")) {
   check_tensors<f16>();
   check_tensors<bf16>();
   check_tensors<f8e4m3>();

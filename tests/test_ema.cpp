@@ -140,7 +140,8 @@ TEST_CASE(
 
 // Sanitizers end the program instead.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST_CASE("a swap that memory does not suffice for leaves the weights") {
+TEST_CASE("a swap that memory does not suffice for leaves the weights" *
+          doctest::test_suite("host")) {
   std::vector<Tensor> params;
   for (int i = 0; i < 4; ++i) params.push_back(full({1 << 20}, 1).set_requires_grad());
   optim::SGD opt(params, {.lr = 1});

@@ -76,7 +76,8 @@ TEST_CASE("C1: no eps of a norm is lost in f16: what has no variance stays finit
   });
 }
 
-TEST_CASE("C1: no eps of Adam or clipping or Muon is lost where gradients and moments are 0") {
+TEST_CASE("C1: no eps of Adam or clipping or Muon is lost where gradients and moments are 0" *
+          doctest::test_suite("host")) {
   for (DType d : {DType::f32, DType::f16, DType::bf16})
     for (const optim::Rule* rule : {&optim::kAdam, &optim::kAdamW, &optim::kMuon})
       for (bool fused : {false, true}) {
@@ -287,7 +288,8 @@ TEST_CASE("S6: a module that was converted to f16 is said to have been so") {
        "'fc.weight' is stored in f16 (by Module::to(f16))");
 }
 
-TEST_CASE("T2: every op of the table runs in f32 and f16 and bf16 and rounds once") {
+TEST_CASE("T2: every op of the table runs in f32 and f16 and bf16 and rounds once" *
+          doctest::test_suite("host")) {
   const OpRow* rows[] = {
 #define OP(name, ...) &Op::name,
 #include "minim/ops/ops.def"

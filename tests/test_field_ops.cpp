@@ -175,7 +175,8 @@ TEST_CASE("prod: zeros are no special case, integers become i64, autocast gives 
   CHECK(prod(x).item() == 90000);
 }
 
-TEST_CASE("cumsum runs along its axis, and ten million terms keep their last bits") {
+TEST_CASE("cumsum runs along its axis, and ten million terms keep their last bits" *
+          doctest::test_suite("host")) {
   const Tensor x = tensor({1, 2, 3, 4, 5, 6}).reshape({2, 3});
   CHECK(cumsum(x).to_vector() == Values{1, 3, 6, 4, 9, 15});
   CHECK(cumsum(x, {.dim = 0}).to_vector() == Values{1, 2, 3, 5, 7, 9});
@@ -188,7 +189,8 @@ TEST_CASE("cumsum runs along its axis, and ten million terms keep their last bit
   CHECK(cumsum(ones({4096}, DType::bf16), {.dtype = DType::f32}).to_vector().back() == 4096);
 }
 
-TEST_CASE("min and argmin: the first on ties, NaN is the least, integers to their limits") {
+TEST_CASE("min and argmin: the first on ties, NaN is the least, integers to their limits" *
+          doctest::test_suite("host")) {
   const Tensor x = tensor({4, 1, 1, 7, kNan, 2}).reshape({2, 3}).detach();
   CHECK(min(x, {.axes = {1}}).to_vector()[0] == 1);
   CHECK(std::isnan(min(x, {.axes = {1}}).to_vector()[1]));

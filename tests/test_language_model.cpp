@@ -64,8 +64,8 @@ TEST_CASE("language model: a batch holds each sequence and the tokens that follo
   CHECK(batch.targets.to_vector() == std::vector<double>{6, 7, 8, 9});
 }
 
-TEST_CASE(
-    "language model: evaluation counts every token once, in any batch, as a plain loop does") {
+TEST_CASE("language model: evaluation counts every token once, in any batch, as a plain loop does" *
+          doctest::test_suite("host")) {
   const auto model = tiny_model();
   const std::vector<int32_t> tokens = some_tokens(29);  // windows of 8, 8, 8 and 4
   double sum = 0, largest = 0;
@@ -134,7 +134,8 @@ TEST_CASE("language model: the same seed generates the same tokens, and each is 
   CHECK(generate(*model, {1, 2}, {.count = 0}) == std::vector<int32_t>{1, 2});
 }
 
-TEST_CASE("language model: temperature 0 and top-k 1 both take the likeliest token") {
+TEST_CASE("language model: temperature 0 and top-k 1 both take the likeliest token" *
+          doctest::test_suite("host")) {
   const auto model = tiny_model();
   std::vector<int32_t> expected = {4};
   for (int i = 0; i < 6; ++i) {
@@ -145,7 +146,8 @@ TEST_CASE("language model: temperature 0 and top-k 1 both take the likeliest tok
   CHECK(generate(*model, {4}, {.count = 6, .temperature = 3, .top_k = 1}) == expected);
 }
 
-TEST_CASE("language model: of a long prompt the end counts, from half a block to a whole one") {
+TEST_CASE("language model: of a long prompt the end counts, from half a block to a whole one" *
+          doctest::test_suite("host")) {
   const auto model = tiny_model();
   const std::vector<int32_t> prompt = some_tokens(19);  // leaves out 12, a multiple of 4
   const auto all = generate(*model, prompt, {.count = 9, .temperature = 0});
@@ -156,7 +158,8 @@ TEST_CASE("language model: of a long prompt the end counts, from half a block to
   CHECK(all[20] == int32_t(std::ranges::max_element(next) - next.begin()));
 }
 
-TEST_CASE("language model: the cache changes no bit of a logit and no token") {
+TEST_CASE("language model: the cache changes no bit of a logit and no token" *
+          doctest::test_suite("host")) {
   DecoderConfig llama = kTiny;
   llama.family = Family::llama;
   llama.kv_heads = 1;
@@ -214,7 +217,8 @@ TEST_CASE("language model: a cache refuses more than the block and more than one
                        doctest::Contains("one more at a time"), Error);
 }
 
-TEST_CASE("language model: tokens are drawn as often as temperature and top-k say") {
+TEST_CASE("language model: tokens are drawn as often as temperature and top-k say" *
+          doctest::test_suite("host")) {
   const auto model = tiny_model();
   constexpr int kDraws = 1000;
   const std::vector<int32_t> prompt = {3, 1};

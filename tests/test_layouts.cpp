@@ -30,7 +30,8 @@ Ran run(F f, Tensor x, const Tensor& g) {
 
 }  // namespace
 
-TEST_CASE("an op along an axis that is not the last has the bits of its rows moved to the end") {
+TEST_CASE("an op along an axis that is not the last has the bits of its rows moved to the end" *
+          doctest::test_suite("host")) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64})
     for (const Shape& shape : {Shape{2, 37, 150}, Shape{3, 1100, 33}, Shape{1, 3, 700}}) {
       const Tensor x = noise(shape, dtype, 3), g = noise(shape, dtype, 5);
@@ -54,7 +55,8 @@ TEST_CASE("an op along an axis that is not the last has the bits of its rows mov
     }
 }
 
-TEST_CASE("batch_norm of columns has the bits of channels with their elements side by side") {
+TEST_CASE("batch_norm of columns has the bits of channels with their elements side by side" *
+          doctest::test_suite("host")) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Tensor x = noise({300, 70}, dtype, 7), g = noise({300, 70}, dtype, 9);
     const Tensor across = x.transpose(0, 1).contiguous().reshape({1, 70, 300});
@@ -66,7 +68,8 @@ TEST_CASE("batch_norm of columns has the bits of channels with their elements si
   }
 }
 
-TEST_CASE("indices along the first axis move what indices along the last one do") {
+TEST_CASE("indices along the first axis move what indices along the last one do" *
+          doctest::test_suite("host")) {
   const Tensor x = noise({40, 1300}), src = noise({90, 1300}, DType::f32, 2);
   std::vector<double> at(90), all(size_t(90 * 1300));
   for (size_t i = 0; i < at.size(); ++i) at[i] = double(i * i % 40);

@@ -52,7 +52,8 @@ const Writer kWriters[] = {
 }  // namespace
 
 TEST_CASE(
-    "L10: a 16-bit parameter's master takes what is written, in every rule and way of writing") {
+    "L10: a 16-bit parameter's master takes what is written, in every rule and way of writing" *
+    doctest::test_suite("host")) {
   for (const optim::Rule* rule : {&optim::kSGD, &optim::kAdam, &optim::kAdamW, &optim::kMuon})
     for (DType d : {DType::f16, DType::bf16})
       for (bool fused : {true, false})

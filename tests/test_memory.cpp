@@ -57,7 +57,7 @@ int until_full(size_t bytes, const std::string& text) {
     const rlimit limit{most, most};
     setrlimit(RLIMIT_AS, &limit);
     try {
-      for (;;) memory::allocate(bytes, {}, MemoryKind::moments);
+      for (;;) memory::allocate(bytes, MemoryKind::moments);
     } catch (const Error& e) {
       _exit(std::string_view(e.what()).starts_with(text) ? 0 : 1);
     } catch (...) {
@@ -90,10 +90,10 @@ TEST_CASE("a request that fails while blocks of other sizes are idle gets their 
       for (const size_t size : {size_t{1} << 10, size_t{1} << 13, size_t{1} << 20}) {
         std::vector<void*> blocks;
         for (size_t all = 0; all < 40 << 20; all += size)
-          blocks.push_back(memory::allocate(size, {}, MemoryKind::data));
-        for (void* p : blocks) memory::release(p, size, {}, MemoryKind::data);
+          blocks.push_back(memory::allocate(size, MemoryKind::data));
+        for (void* p : blocks) memory::release(p, size, MemoryKind::data);
       }
-      memory::allocate(40 << 20, {}, MemoryKind::data);
+      memory::allocate(40 << 20, MemoryKind::data);
     } catch (...) {
       _exit(1);
     }
@@ -206,9 +206,9 @@ TEST_CASE("the peak counts a kernel's buffers with what there was at that time, 
   };
   const auto buffer = [] { const Scratch<std::byte> there(kLarge); };
   const auto block = [](auto during) {
-    void* p = memory::allocate(kLarge, {}, MemoryKind::activations);
+    void* p = memory::allocate(kLarge, MemoryKind::activations);
     during();
-    memory::release(p, kLarge, {}, MemoryKind::activations);
+    memory::release(p, kLarge, MemoryKind::activations);
   };
   CHECK(peak_of([&] { block(buffer); }) == 2 * kLarge);
   CHECK(peak_of([&] { buffer(), block([] {}); }) == kLarge);

@@ -47,7 +47,8 @@ TEST_CASE("a strided view stays within its storage") {
   CHECK(as_strided(x, {0}, {1}, 6).numel() == 0);
 }
 
-TEST_CASE("a number of elements that does not fit is an error that names the shape") {
+TEST_CASE("a number of elements that does not fit is an error that names the shape" *
+          doctest::test_suite("host")) {
   constexpr Index big = Index{1} << 32;
   CHECK_THROWS_WITH_AS(ones({big << 30, 4}), Contains("(4611686018427387904, 4)"), Error);
   CHECK_THROWS_WITH_AS(zeros({0}).reshape({big, big}), Contains("(4294967296, 4294967296)"), Error);

@@ -83,7 +83,8 @@ void save_checkpoint(const fs::path& dir, const Decoder& model) {
 
 }  // namespace
 
-TEST_CASE("model file: what was saved comes back with equal bits, in any dtype") {
+TEST_CASE("model file: what was saved comes back with equal bits, in any dtype" *
+          doctest::test_suite("host")) {
   const TempDir dir;
   for (DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (bool tied : {true, false}) {
@@ -110,7 +111,8 @@ TEST_CASE("model file: loading takes nothing from the program's random numbers")
   CHECK(generator().next_stream == 0);
 }
 
-TEST_CASE("model file: a file, a checkpoint and a run's directory all name a model") {
+TEST_CASE("model file: a file, a checkpoint and a run's directory all name a model" *
+          doctest::test_suite("host")) {
   const TempDir dir;
   const auto model = tiny_model();
   save_checkpoint(dir.path / "checkpoint", *model);
@@ -119,7 +121,8 @@ TEST_CASE("model file: a file, a checkpoint and a run's directory all name a mod
   check_equal_bits(*model, *load_model(dir.path / "checkpoint" / "model.safetensors").model);
 }
 
-TEST_CASE("model file: of a run whose newest checkpoint is damaged, the one before is taken") {
+TEST_CASE("model file: of a run whose newest checkpoint is damaged, the one before is taken" *
+          doctest::test_suite("host")) {
   const TempDir dir;
   const auto older = tiny_model(1), newer = tiny_model(2);
   save_checkpoint(dir.path / "checkpoint", *older);
@@ -195,7 +198,8 @@ TEST_CASE("model file: metadata that contradicts the weights is an error that na
   says(error("tokenizer", Tokenizer::bytes().to_json()), "256 tokens");
 }
 
-TEST_CASE("a model file with a tensor that is no weight is refused by its name") {
+TEST_CASE("a model file with a tensor that is no weight is refused by its name" *
+          doctest::test_suite("host")) {
   const TempDir dir;
   for (const DType d : {DType::i64, DType::i32, DType::u8, DType::boolean, DType::f8e4m3}) {
     CAPTURE(name_of(d));

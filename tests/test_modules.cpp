@@ -110,7 +110,8 @@ TEST_CASE("a model is not converted while averages stand in for its weights") {
 
 // Sanitizers end the program instead.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST_CASE("a conversion that memory does not suffice for leaves the model in its dtype") {
+TEST_CASE("a conversion that memory does not suffice for leaves the model in its dtype" *
+          doctest::test_suite("host")) {
   struct Net : Module {
     Net() {
       for (int i = 0; i < 4; ++i) {

@@ -40,8 +40,8 @@ TEST_CASE("Muon equals its formulas on tall and on wide matrices") {
              1e-14);
 }
 
-TEST_CASE(
-    "an orthogonalized matrix has singular values near 1 and stays fp32 inside autocast too") {
+TEST_CASE("an orthogonalized matrix has singular values near 1 and stays fp32 inside autocast too" *
+          doctest::test_suite("host")) {
   check_near(optim::orthogonalized(tensor(Values{3, 0, 0, .1}, {2, 2}, DType::f64)).to_vector(),
              {0.6970136068245822, 0, 0, 1.1287797397059907}, 1e-14);
   CHECK(optim::orthogonalized(zeros({3, 3})).to_vector() == Values(9, 0));
@@ -85,7 +85,8 @@ TEST_CASE("Muon takes matrices and AdamW the rest in one optimizer with one stat
 
 // Sanitizers end the program instead.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST_CASE("a step of Muon that memory does not suffice for changes nothing") {
+TEST_CASE("a step of Muon that memory does not suffice for changes nothing" *
+          doctest::test_suite("host")) {
   std::vector<Tensor> params;
   for (int i = 0; i < 3; ++i) params.push_back(full({512, 512}, 1).set_requires_grad());
   optim::Muon opt(params, {.lr = 1});

@@ -82,7 +82,8 @@ TEST_CASE("group_norm normalises neighbouring channels together") {
             "3 groups do not divide the 4 channels"));
 }
 
-TEST_CASE("what a weight shared by rows gets is summed in the order of sums on any threads") {
+TEST_CASE("what a weight shared by rows gets is summed in the order of sums on any threads" *
+          doctest::test_suite("host")) {
   constexpr Index kRows = 2309, kWidth = 37;
   const Tensor x = noise({kRows, kWidth}), g = noise({kRows, kWidth}, DType::f32, 5);
   const auto gradients = [](const Tensor& from, const Tensor& to, bool of_rows = true) {

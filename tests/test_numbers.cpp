@@ -338,7 +338,8 @@ TEST_CASE("item<T> is exact or refused") {
   CHECK_THROWS_WITH_AS(zeros({2}).item<int>(), Contains("one element"), Error);
 }
 
-TEST_CASE("an i64 keeps its 64 bits through makers, copies, comparisons and ops") {
+TEST_CASE("an i64 keeps its 64 bits through makers, copies, comparisons and ops" *
+          doctest::test_suite("host")) {
   const int64_t big = (int64_t(1) << 53) + 1, most = std::numeric_limits<int64_t>::max();
   const std::vector<int64_t> values{big, most, -most - 1};
   const Tensor x = tensor(std::span<const int64_t>(values), {3});

@@ -109,7 +109,8 @@ TEST_CASE("16-bit parameters: each rule on a master is that rule in f32, rounded
 
 TEST_CASE(
     "a fused step equals the reference bit for bit, scaled or not, clipped or not, however "
-    "parameters are kept") {
+    "parameters are kept" *
+    doctest::test_suite("host")) {
   const Shape shape{163, 245};  // several chunks and a tail
   const Index n = shape.numel();
   struct Way {
@@ -268,7 +269,8 @@ TEST_CASE(
   CHECK(w.item() == 1);
 }
 
-TEST_CASE("7 steps of a small net with a 0-dim parameter are the same fused and by reference") {
+TEST_CASE("7 steps of a small net with a 0-dim parameter are the same fused and by reference" *
+          doctest::test_suite("host")) {
   auto trained = [](const optim::Rule& rule, bool amsgrad, bool fused) {
     manual_seed(5);
     const DType d = DType::f64;

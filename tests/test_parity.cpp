@@ -9,7 +9,8 @@
 
 namespace minim::test {
 
-TEST_CASE("parity with PyTorch: every op is within its bound of f64") {
+TEST_CASE("parity with PyTorch: every op is within its bound of f64" *
+          doctest::test_suite("host")) {
   std::vector<std::string> findings;
   CHECK(compare_ops(findings).size() > 900);
   for (const std::string& f : findings) FAIL_CHECK(f);
@@ -22,7 +23,8 @@ TEST_CASE(
   for (const std::string& f : findings) FAIL_CHECK(f);
 }
 
-TEST_CASE("parity with PyTorch: logits and gradients and 20 AdamW losses of a GPT") {
+TEST_CASE("parity with PyTorch: logits and gradients and 20 AdamW losses of a GPT" *
+          doctest::test_suite("host")) {
   std::vector<std::string> findings;
   CHECK(compare_gpt(findings).size() == 4 * 30);
   for (const std::string& f : findings) FAIL_CHECK(f);
@@ -38,7 +40,8 @@ TEST_CASE("parity with PyTorch: errors are in epsilons of the dtype") {
 }
 
 // Another machine has other last bits: the page is made on request, and checked for its rows only.
-TEST_CASE("parity with PyTorch: docs/accuracy.md has a line for every tensor") {
+TEST_CASE("parity with PyTorch: docs/accuracy.md has a line for every tensor" *
+          doctest::test_suite("host")) {
   std::vector<std::string> findings;
   const AccuracyTables all{compare_ops(findings), compare_long_sums(findings),
                            compare_gpt(findings)};

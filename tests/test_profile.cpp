@@ -155,7 +155,7 @@ TEST_CASE("a profile counts denormal results by op and dtype") {
   CHECK(find(profile.rows(), "mul", Phase::forward)->denormals == 3);
 }
 
-TEST_CASE("the time in which denormals are counted is no scope's") {
+TEST_CASE("the time in which denormals are counted is no scope's" * doctest::test_suite("host")) {
   Profile profile(1);
   const Tensor x = ones({1 << 16});
   const Arg result{x.data(), x.dtype(), x.shape(), x.strides(), true};
@@ -168,7 +168,8 @@ TEST_CASE("the time in which denormals are counted is no scope's") {
   CHECK(profile.rows()[0].ns < span.end - span.begin);
 }
 
-TEST_CASE("every dtype counts as denormal what is below its smallest normal number and not 0") {
+TEST_CASE("every dtype counts as denormal what is below its smallest normal number and not 0" *
+          doctest::test_suite("host")) {
   for (DType d : {DType::f16, DType::bf16, DType::f32, DType::f64, DType::f8e4m3, DType::f8e5m2}) {
     CAPTURE(name_of(d));
     const double tiniest = info(d).tiniest, normal = std::ldexp(tiniest, info(d).digits - 1);
@@ -219,7 +220,8 @@ TEST_CASE("a block of the pool is used again by its thread and may be given back
   CHECK(pool::kept() == 0);
 }
 
-TEST_CASE("bytes of small blocks are counted wherever they are given back") {
+TEST_CASE("bytes of small blocks are counted wherever they are given back" *
+          doctest::test_suite("host")) {
   const size_t before = memory::stats().total.current;
   std::vector<Tensor> held;
   std::thread([&] {

@@ -94,7 +94,8 @@ void check_equals_unscaled(Way way, double scale) {
 
 }  // namespace
 
-TEST_CASE("a scaled run with one skipped step is the unscaled one without it: scale 512") {
+TEST_CASE("a scaled run with one skipped step is the unscaled one without it: scale 512" *
+          doctest::test_suite("host")) {
   for (const optim::Rule* rule : {&optim::kSGD, &optim::kAdam, &optim::kAdamW})
     for (bool fused : {false, true})
       for (bool unscale : {false, true})
@@ -110,7 +111,8 @@ TEST_CASE("a scaled run with one skipped step is the unscaled one without it: sc
         }
 }
 
-TEST_CASE("a scaled run under f16 autocast is within 1e-3 of the run in f32") {
+TEST_CASE("a scaled run under f16 autocast is within 1e-3 of the run in f32" *
+          doctest::test_suite("host")) {
   const Outcome low = train({.autocast = true}), wide = train({.scaled = false});
   CHECK(low.scale == 512);
   double worst = 0;
@@ -120,16 +122,19 @@ TEST_CASE("a scaled run under f16 autocast is within 1e-3 of the run in f32") {
   CHECK(worst > 0);
 }
 
-TEST_CASE("a run that unscales and clips to 0.01 is the unscaled run that clips") {
+TEST_CASE("a run that unscales and clips to 0.01 is the unscaled run that clips" *
+          doctest::test_suite("host")) {
   check_equals_unscaled({.unscale = true, .clip = 0.01}, 512);
   CHECK(train({.unscale = true, .clip = 0.01}).values != train({.unscale = true}).values);
 }
 
-TEST_CASE("a run that accumulates two batches moves the scale at its two steps only") {
+TEST_CASE("a run that accumulates two batches moves the scale at its two steps only" *
+          doctest::test_suite("host")) {
   check_equals_unscaled({.micro_batches = 2, .bad = -1}, 512);
 }
 
-TEST_CASE("two models, two optimizers and two losses of both: one skips and the scale moves once") {
+TEST_CASE("two models, two optimizers and two losses of both: one skips and the scale moves once" *
+          doctest::test_suite("host")) {
   auto run = [](bool scaled) {
     manual_seed(3);
     Net nets[2];

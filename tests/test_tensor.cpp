@@ -95,7 +95,7 @@ TEST_CASE("tensors print their values, dtype and shape") {
   CHECK(out.str() == "[1, 0] bool(2)");
 }
 
-TEST_CASE("item, span and tensor() refuse what they cannot give") {
+TEST_CASE("item, span and tensor() refuse what they cannot give" * doctest::test_suite("host")) {
   CHECK(counting({1, 1}).item() == 0);
   CHECK_THROWS_WITH_AS(counting({2}).item(), Contains("one element"), Error);
   CHECK_THROWS_WITH_AS(counting({2}).span<double>(), Contains("span of f64 asked of a f32"), Error);
@@ -192,7 +192,7 @@ TEST_CASE("R4: sums in fp32 are blocked: 32768 losses of 4.2 add up") {
   CHECK(double(sum) == doctest::Approx(32768 * double(4.2f)).epsilon(1e-6));
 }
 
-TEST_CASE("sum_to adds in an order that threads do not change") {
+TEST_CASE("sum_to adds in an order that threads do not change" * doctest::test_suite("host")) {
   std::vector<float> x(300 * 1000);
   for (size_t i = 0; i < x.size(); ++i) x[i] = float(int(i * 7919 % 2003) - 1000) * 0.37f;
   std::vector<std::vector<double>> sums;

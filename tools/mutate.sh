@@ -35,17 +35,17 @@ growth one step late @ amp/grad_scaler.h @ ++s.growth_tracker >= c.growth_interv
 growth stops below the cap @ amp/grad_scaler.h @ c.growth_factor <= c.max_scale @ c.growth_factor < c.max_scale @ amp/grad_scaler tests/test_grad_scaler @ *scale*
 no floor under the backoff @ amp/grad_scaler.h @ std::max(float(s.scale * c.backoff_factor), float(c.min_scale)) @ float(s.scale * c.backoff_factor) @ amp/grad_scaler tests/test_grad_scaler @ *scale*
 a skip does not restart the growth @ amp/grad_scaler.h @ float(c.min_scale));\n    s.growth_tracker = 0; @ float(c.min_scale)); @ amp/grad_scaler tests/test_grad_scaler @ *scale*
-fused scaled step forgets the unscale factor @ optim/step.cpp @ g[j] * inverse_scale * clip @ g[j] * clip @ optim/step @ *scale*,*fused*
+fused scaled step forgets the unscale factor @ core/cpu/step.cpp @ g[j] * inverse_scale * clip @ g[j] * clip @ core/cpu/step @ *scale*,*fused*
 sums leave their order @ core/sum.h @ kSumBlock = 1024 @ kSumBlock = 512 @ tests/test_sum @ *sum*
 the tail of a sum goes to lane 0 @ core/sum.h @ lanes[j - whole] += f(j) @ lanes[0] += f(j) @ tests/test_sum @ *sum*
 Adam without bias correction of m @ optim/step.cpp @ lr / (1 - std::pow(beta1, t)) @ lr @ optim/step @ *Adam*
-Adam without bias correction of v @ optim/step.cpp @ A(std::sqrt(1 - std::pow(beta2, t))) @ A(1) @ optim/step @ *Adam*
+Adam without bias correction of v @ optim/step.cpp @ std::sqrt(1 - std::pow(beta2, t)) @ 1.0 @ optim/step @ *Adam*
 weight decay grows weights @ optim/step.cpp @ 1 - lr * decay @ 1 + lr * decay @ optim/step @ *Adam*
-Adam's eps is corrected too @ optim/update.h @ math::sqrt(top) / c.root2 + c.eps @ (math::sqrt(top) + c.eps) / c.root2 @ optim/step @ *Adam*
-SGD's nesterov is plain momentum @ optim/update.h @ c.nesterov ? g + c.momentum * m : m @ m @ optim/step @ *SGD*,*nesterov*
-stochastic rounding has 15 bits @ optim/step.cpp @ 16 * (e % 2) & 0xffffu @ 16 * (e % 2) & 0x7fffu @ optim/step @ *round*
-a master takes all when one value is written @ optim/step.cpp @ if (written[j] != rounded[j]) master[j] = values[j] @ master[j] = values[j] @ optim/step @ *master*
-a master keeps what was written over @ optim/step.cpp @ if (written[j] != rounded[j]) master[j] = values[j] @ if (written[j] == rounded[j]) master[j] = values[j] @ optim/step @ *master*
+Adam's eps is corrected too @ core/update.h @ math::sqrt(top) / c.root2 + c.eps @ (math::sqrt(top) + c.eps) / c.root2 @ core/cpu/step @ *Adam*
+SGD's nesterov is plain momentum @ core/update.h @ c.nesterov ? g + c.momentum * m : m @ m @ core/cpu/step @ *SGD*,*nesterov*
+stochastic rounding has 15 bits @ core/update.h @ 16 * (e % 2) & 0xffffu @ 16 * (e % 2) & 0x7fffu @ core/cpu/step @ *round*
+a master takes all when one value is written @ core/cpu/step.cpp @ if (written[j] != rounded[j]) master[j] = values[j] @ master[j] = values[j] @ core/cpu/step @ *master*
+a master keeps what was written over @ core/cpu/step.cpp @ if (written[j] != rounded[j]) master[j] = values[j] @ if (written[j] == rounded[j]) master[j] = values[j] @ core/cpu/step @ *master*
 set_lr flattens the groups' rates @ optim/optimizer.cpp @ *group.lr * (lr / first) @ lr @ optim/optimizer @ *rates
 averages are swapped over averages @ optim/ema.cpp @ if (is_averaged(params_[i])) @ if (false) @ optim/ema @ *swapped over by others*
 parameters of one name share a key @ optim/optimizer.cpp @ while (!taken.insert(key).second) key @ if (false) key @ optim/optimizer @ *parameters of one name*
@@ -98,8 +98,8 @@ f64 to 16 bits by way of f32, apart @ core/convert.cpp @ p[i * stride] = convert
 a NaN of few bits becomes inf in bf16 @ core/half.h @ uint16_t((x >> 16) | 0x40u) @ uint16_t(x >> 16) @ tests/test_dtype @ no payload*
 AVX2 leaves a loop out @ core/per_isa.h @ void loop_v3(Args... args) {\n  Loop::run(args...); @ void loop_v3(Args...) { @ rows/exp @ every ISA this CPU has gives*
 recompute draws other random numbers @ autograd/checkpoint.cpp @ outer(std::exchange(generator(), g)) @ outer(generator()) @ autograd/checkpoint @ recompute writes*
-the order of a sum depends on the threads @ core/reduce.cpp @ lanes[r % kLanes]; @ lanes[r % (8 + threads())]; @ core/reduce @ 2 and 4 threads*
-the reference optimizer does not clip @ optim/step.cpp @ for (A& x : g) x *= A(factors.clip); @ ; @ optim/step @ the reference optimizer*
+the order of a sum depends on the threads @ core/cpu/sum_to.cpp @ lanes[r % kLanes]; @ lanes[r % (8 + threads())]; @ core/reduce @ 2 and 4 threads*
+the reference optimizer does not clip @ core/plain/update.cpp @ * A(u.factors.clip) @  @ core/plain/update @ the reference optimizer*
 the slope of div squares its divisor @ ops/div.h @ -g * (x / y) / y @ -g * x / (y * y) @ rows/div @ op div: what fits*
 a power need fit though its slope does @ ops/pow.h @ math::pow_slope(g, x, y) @ g * y * math::pow(x, y - A(1)) @ rows/pow @ op pow: what fits*
 silu beyond its end is not bounded @ ops/silu.h @ math::select(a > end, end, a) @ a @ rows/silu @ op silu: what fits*

@@ -52,7 +52,7 @@ std::string denormal_report(const Profile& profile, const optim::Optimizer& opti
   for (const auto& [name, t] : optimizer.state()) {
     if (!is_floating(t.dtype())) continue;
     state.seen += t.numel();
-    state.denormal += count_denormals(t.data(), t.dtype(), t.numel());
+    state.denormal += count_denormals(t.on_host().data(), t.dtype(), t.numel());
   }
   parts.push_back(entries_text("numbers of the optimizer's state", state));
   return fmt::format("denormals ({}): {}", denormals_kept() ? "kept" : "flushed to 0",

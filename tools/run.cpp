@@ -233,7 +233,7 @@ void tell(const Profile& p, const Trainer& trainer, int64_t steps, const std::st
 
 Summary run_training(const TrainPlan& plan, std::ostream& out) {
   const TrainConfig& c = plan.config;
-  device_named(c.run.device);
+  const DeviceScope on(device_named(c.run.device));
   set_threads(int(c.run.threads));
   memory::reset_peak();
   RunDirectory held(c.run.out);

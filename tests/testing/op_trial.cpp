@@ -169,7 +169,7 @@ bool same_bits(const Tensor& a, const Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
   if (a.dtype() != b.dtype() || !(a.shape() == b.shape())) return false;
   NoGrad no_recording;
-  Tensor x = a.contiguous(), y = b.contiguous();
+  Tensor x = a.contiguous().on_host(), y = b.contiguous().on_host();
   return std::memcmp(x.data(), y.data(), size_t(x.numel()) * size_of(x.dtype())) == 0;
 }
 

@@ -1,7 +1,9 @@
-// Copies between arguments of any dtype and strides.
+// Copies between arguments of any dtype and strides, and fills.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
+#include "minim/core/cpu/verbs.h"
 #include "minim/core/loops.h"
 #include "minim/core/probe.h"
 
@@ -36,16 +38,25 @@ void copy_as(const Arg& from, const Arg& to) {
 
 }  // namespace
 
-void copy(const Arg& from, const Arg& to) {
-  if (!(from.shape == to.shape)) fail("copy from shape ", from.shape, " to ", to.shape);
+void cpu::copy(const Arg& from, const Arg& to) {
   bool exact_in_float = is_floating(from.dtype) && is_floating(to.dtype) &&
                         from.dtype != DType::f64 && to.dtype != DType::f64;
   if (!is_floating(from.dtype)) return copy_as<int64_t>(from, to);
   exact_in_float ? copy_as<float>(from, to) : copy_as<double>(from, to);
 }
 
-void fill_zero(const Arg& to) {
-  std::memset(to.data, 0, size_t(to.shape.numel()) * size_of(to.dtype));
+void cpu::fill(const Arg& to, const detail::Number& value) {
+  const bool dense = to.strides == contiguous_strides(to.shape);
+  if (dense && value.real() == 0 && !std::signbit(value.real()))
+    return void(std::memset(to.data, 0, size_t(to.shape.numel()) * size_of(to.dtype)));
+  visit(to.dtype, [&]<class T>(detail::Tag<T>) {
+    const T v = value.converted<T>();
+    detail::Walk<1> walk(to.shape, {{&to.strides}});
+    walk.run([&](const std::array<Index, 1>& at, Index n) {
+      T* p = static_cast<T*>(to.data) + at[0];
+      for (Index i = 0; i < n; ++i) p[i * walk.stride[0]] = v;
+    });
+  });
 }
 
 }  // namespace minim

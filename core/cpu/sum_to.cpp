@@ -3,6 +3,7 @@
 
 #include "minim/core/allocator.h"
 #include "minim/core/convert.h"
+#include "minim/core/cpu/verbs.h"
 #include "minim/core/op_args.h"
 #include "minim/core/parallel.h"
 #include "minim/core/per_isa.h"
@@ -201,7 +202,7 @@ void sum_as(const Arg& from, const Arg& to, Index by) {
   if (from.strides == dense && (is_floating(from.dtype) || std::is_integral_v<A>))
     return sum_dense<A>(from.data, from.dtype, from.shape, to, by);
   Scratch<A> copied(size_t(from.shape.numel()));
-  copy(from, {copied.data(), dtype_for<A>(), from.shape, dense, true});
+  cpu::copy(from, {copied.data(), dtype_for<A>(), from.shape, dense, true});
   sum_dense<A>(copied.data(), dtype_for<A>(), from.shape, to, by);
 }
 
@@ -215,7 +216,7 @@ template void sum_to(const float*, const Shape&, const Arg&, Index);
 template void sum_to(const double*, const Shape&, const Arg&, Index);
 template void sum_to(const int64_t*, const Shape&, const Arg&, Index);
 
-void sum_to(const Arg& from, const Arg& to, Index by) {
+void cpu::sum_to(const Arg& from, const Arg& to, Index by) {
   switch (compute_in(promote_types(from.dtype, to.dtype))) {
     case Compute::f32:
       return sum_as<float>(from, to, by);
