@@ -132,7 +132,8 @@ class Optimizer : public amp::Stepper {
   void update(size_t i, const Tensor& grad, Index begin, Index end,
               const amp::Factors& factors) const;
   template <class A>
-  void update_reference(size_t i, const Tensor& grad, const amp::Factors& factors) const;
+  /// @param room for five numbers to an element
+  void update_reference(size_t i, const Tensor& grad, const amp::Factors& factors, A* room) const;
   template <class A>
   void store(size_t i, Index begin, Index n, const A* values) const;
   void check_rate(const char* what, double lr) const;

@@ -172,33 +172,33 @@ void Optimizer::update(size_t i, const Tensor& grad, Index begin, Index end,
 }
 
 template <class A>
-void Optimizer::update_reference(size_t i, const Tensor& grad, const amp::Factors& factors) const {
+void Optimizer::update_reference(size_t i, const Tensor& grad, const amp::Factors& factors,
+                                 A* room) const {
   const Slot& slot = slots_[i];
   const Tensor& wide = slot.master.defined() ? slot.master : params_[i];
   const Constants<A> c = constants<A>(i);
   if (slot.master.defined()) adopt(params_[i], slot.master);
-  size_t n = size_t(grad.numel());
-  auto widened = [n](const Tensor& t) {
-    std::vector<A> values(n);
-    if (!t.defined()) return values;
-    std::vector<A> buffer(n);
-    const A* from = load_run(std::as_const(t).data(), t.dtype(), 1, Index(n), buffer.data());
-    std::copy_n(from, n, values.begin());
+  const Index n = grad.numel();
+  auto widened = [&](const Tensor& t) {
+    A* values = std::exchange(room, room + n);
+    if (!t.defined()) return std::fill_n(values, n, A(0)), values;
+    const A* from = load_run(std::as_const(t).data(), t.dtype(), 1, n, values);
+    if (from != values) std::copy_n(from, n, values);
     return values;
   };
-  auto written = [n](const std::vector<A>& values, const Tensor& t) {
-    if (t.defined()) store_run(t.data(), t.dtype(), 1, Index(n), values.data());
+  auto written = [n](const A* values, const Tensor& t) {
+    if (t.defined()) store_run(t.data(), t.dtype(), 1, n, values);
   };
-  std::vector<A> w = widened(wide), g = widened(grad);
-  std::vector<A> s[] = {widened(slot.states[0]), widened(slot.states[1]), widened(slot.states[2])};
-  for (A& x : g) x *= A(factors.inverse_scale);
-  for (A& x : g) x *= A(factors.clip);
+  A *w = widened(wide), *g = widened(grad), *s[3];
+  for (size_t k = 0; k < 3; ++k) s[k] = widened(slot.states[k]);
+  for (Index j = 0; j < n; ++j) g[j] *= A(factors.inverse_scale);
+  for (Index j = 0; j < n; ++j) g[j] *= A(factors.clip);
   with_rule<A>(rule_of(i).kind, [&](auto rule) {
-    for (size_t j = 0; j < n; ++j) w[j] = rule(c, w[j], g[j], s[0][j], s[1][j], s[2][j]);
+    for (Index j = 0; j < n; ++j) w[j] = rule(c, w[j], g[j], s[0][j], s[1][j], s[2][j]);
   });
   for (size_t k = 0; k < 3; ++k) written(s[k], slot.states[k]);
   written(w, slot.master);
-  store(i, 0, Index(n), w.data());
+  store(i, 0, n, w);
 }
 
 Tensor Optimizer::master(size_t i) const {
@@ -247,6 +247,9 @@ void Optimizer::apply(std::vector<Tensor> grads, amp::Factors factors) {
   const std::vector<amp::Chunk> chunks = amp::chunks_of(grads);
   // What needs memory comes first, as it may run out: until then nothing is changed.
   std::vector<Tensor> momenta(grads.size());
+  Index most = 0;
+  for (const Tensor& g : grads) most = std::max(most, g.defined() ? g.numel() : 0);
+  std::vector<std::byte> room(options_.fused ? 0 : 5 * sizeof(double) * size_t(most));
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i].defined() || rule_of(i).kind != Kind::muon) continue;
     const double beta = options_.momentum.value_or(rule_of(i).momentum);
@@ -273,7 +276,9 @@ void Optimizer::apply(std::vector<Tensor> grads, amp::Factors factors) {
   } else {
     for (size_t i = 0; i < grads.size(); ++i)
       if (grads[i].defined())
-        in_its_type(i, [&]<class A>(detail::Tag<A>) { update_reference<A>(i, grads[i], left[i]); });
+        in_its_type(i, [&]<class A>(detail::Tag<A>) {
+          update_reference<A>(i, grads[i], left[i], reinterpret_cast<A*>(room.data()));
+        });
   }
   for (size_t i = 0; i < grads.size(); ++i)
     if (grads[i].defined()) params_[i].bump_version();
