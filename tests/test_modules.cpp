@@ -57,6 +57,21 @@ TEST_CASE("only what set_requires_grad(false) was said of last is frozen when it
   CHECK(!requires_it([](const Tensor& t) { t.set_requires_grad().set_requires_grad(false); }));
 }
 
+TEST_CASE("a dotted name that a child's member has is refused, whichever was registered first") {
+  struct Net : Module {
+    explicit Net(int order, const char* name) {
+      for (int i : {order, 1 - order}) i == 0 ? parameter(name, own) : child("a", inner);
+    }
+    Tensor own = ones({1});
+    Linear inner{1, 1};
+  };
+  check_says(error_of([] { Net(0, "a.bias"); }), {"[module ''] attribute 'a.bias' already exists",
+                                                  "bias of a has the dotted name of a.bias;"});
+  check_says(error_of([] { Net(1, "a.bias"); }), {"[module ''] attribute 'a.bias' already exists",
+                                                  "a.bias has the dotted name of bias of a;"});
+  for (int order : {0, 1}) CHECK_NOTHROW(Net(order, "a.other"));
+}
+
 TEST_CASE(
     "a finite value that a parameter's dtype does not hold is refused by loads and conversions") {
   for (auto [d, most] : {std::pair(DType::f16, 65504.),
