@@ -165,6 +165,14 @@ void Module::train(bool on) {
 
 void Module::to(DType dtype) {
   MemoryScope kind(MemoryKind::weights);
+  std::map<const Storage*, std::string> owners;
+  for (const auto& [name, p] : named_parameters())
+    if (const auto [owner, is_new] = owners.try_emplace(p.impl()->storage.get(), name);
+        !is_new && p.dtype() != dtype)
+      fail("[Module::to] ", name, " is a view of the memory of ", owner->second,
+           ", and each would get its own: make them copies of one Tensor (", name, " = ",
+           owner->second,
+           ") and call .transpose() or .reshape() where it is used, or .clone() one");
   std::map<const TensorImpl*, std::pair<Tensor, Tensor>> done;  // old, held so, and new
   std::vector<std::pair<Tensor*, Tensor>> all;                  // where they go, once all are made
   visit("", [&](const std::string& prefix, const Module& m) {

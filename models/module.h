@@ -48,7 +48,7 @@ class Module {
   /// Converts every parameter of another dtype, which makes a new tensor without a gradient: tied
   /// ones stay tied, frozen ones frozen, and hooks stay. What was taken from the module before, as
   /// by an optimizer, is the old tensor. @throws Error for a finite value that the dtype makes inf
-  /// of, and while averages stand in for the weights;
+  /// of, where one parameter is a view of another, and while averages stand in for the weights;
   /// nothing is changed then, nor where memory
   /// runs out.
   void to(DType dtype);

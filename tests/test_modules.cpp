@@ -110,6 +110,22 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a model in which one parameter is a view of another is not converted: they would part") {
+  struct Net : Module {
+    explicit Net(bool view) {
+      if (view) down = up.detach().transpose(0, 1);
+      parameter("up", up), parameter("down", down);
+    }
+    Tensor up = ones({2, 3}), down = up;
+  } viewed(true), tied(false);
+  check_says(error_of([&] { viewed.to(DType::f64); }),
+             {"[Module::to] down is a view of the memory of up", "(down = up)", ".clone() one"});
+  CHECK(viewed.up.dtype() == DType::f32);
+  CHECK_NOTHROW(viewed.to(DType::f32));
+  tied.to(DType::f64);
+  CHECK(tied.up.shared() == tied.down.shared());
+}
+
 TEST_CASE("a model is not converted while averages stand in for its weights") {
   Linear fc(2, 2);
   optim::SGD opt(fc.parameters(), {.lr = 1});
