@@ -110,7 +110,10 @@ void check_scale(std::span<const Tensor> params, double expected, const char* wh
            scale, "; call scaler.unscale(optimizer) first, or step with scaler.step(optimizer)");
     fail("[", what, "] the gradient of ", label(params[i], i), " carries the loss scale ", scale,
          ", not ", expected,
-         "; run scaler.scale(loss).backward() for every loss, and zero_grad() after update()");
+         "; run scaler.scale(loss).backward() for every loss, and zero_grad() after update()",
+         scale == 1 ? "; a gradient divided by what carries the scale too, as g / norm(g), carries "
+                      "none: call scaler.unscale(optimizer) before you make it"
+                    : "");
   }
 }
 

@@ -78,6 +78,16 @@ struct Cache {
     total_peak = std::max(total_peak, total(now));
     most = std::max(most, total_peak);
   }
+  /// In a child of fork(), whose new threads may lie where those that it has not lay: what they
+  /// had taken stays in use.
+  void forget_threads_but(Small& mine) {
+    Small* left = nullptr;
+    for (const Small* s = threads; s; s = s->next)
+      for (size_t k = 0; k < kMemoryKinds; ++k)
+        s == &mine ? void(left = &mine) : void(large[k] += s->bytes[k].load());
+    threads = left;
+    mine.next = nullptr;
+  }
   void give(void* p, size_t size) noexcept {
     blocks.give(p, size);
     const int64_t may_be = most + most / 8 + int64_t(kIdleFloor) - total(large);
@@ -92,7 +102,7 @@ Cache& cache() {
   static Cache* c = [] {
     // A child of fork() has the thread that called it alone: no other may hold the lock then.
     ::pthread_atfork([] { cache().mutex.lock(); }, [] { cache().mutex.unlock(); },
-                     [] { cache().mutex.unlock(); });
+                     [] { cache().forget_threads_but(small), cache().mutex.unlock(); });
     alignas(Cache) static std::byte room[sizeof(Cache)];
     return new (room) Cache;  // outlives every static tensor
   }();

@@ -45,7 +45,9 @@ void check_unusual(const char* op, const Number& v, DType dtype, bool shown, con
   if (vanishes)
     warn("[", op, "] the number ", v, what, " becomes 0 in ", d.name,
          ", whose smallest positive value is ", d.tiniest,
-         "; give a larger one, or compute in a wider dtype, as with .to(DType::f32)");
+         " and in which it is used; give a larger one, or compute in a wider dtype, as with "
+         ".to(DType::",
+         is_half(dtype) ? "f32" : "f64", ")");
 }
 
 }  // namespace minim::detail

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 
 #include "minim/core/convert.h"
@@ -57,14 +56,26 @@ void Module::visit(const std::string& prefix, F&& f) const {
   for (const auto& [name, member] : children_) member->visit(prefix + name + ".", f);
 }
 
-/// Two members of one name would be one in a checkpoint.
-void Module::check_free(const std::string& name) const {
-  const auto has = [&](const auto& list) {
-    return std::ranges::any_of(list, [&](const auto& entry) { return entry.first == name; });
-  };
-  if (has(parameters_) || has(buffers_) || has(children_))
-    fail("[module '", path(), "'] attribute '", name,
-         "' already exists; a parameter, buffer or child needs a name that no other has here");
+/// All dotted names of members, and whose they are.
+void Module::add_names(const std::string& prefix, const std::string& of, Names& all) const {
+  for (const Members* list : {&parameters_, &buffers_})
+    for (const auto& entry : *list) all.try_emplace(prefix + entry.first, entry.first + of);
+  for (const auto& [name, member] : children_) {
+    all.try_emplace(prefix + name, name + of);
+    member->add_names(prefix + name + ".", " of " + name + of, all);
+  }
+}
+
+/// Two members of one name, as dots make of a child's, would be one in a checkpoint.
+void Module::check_free(const std::string& name, const Module* member) const {
+  Names mine, more{{name, name}};
+  add_names("", "", mine);
+  if (member) member->add_names(name + ".", " of " + name, more);
+  for (const auto& [full, whose] : more)
+    if (const auto same = mine.find(full); same != mine.end())
+      fail("[module '", path(), "'] attribute '", full, "' already exists",
+           whose == same->second ? "" : ": " + whose + " has the dotted name of " + same->second,
+           "; a parameter, buffer or child needs a name that no other has here");
 }
 
 void Module::parameter(std::string name, Tensor& member) {
@@ -82,7 +93,7 @@ void Module::buffer(std::string name, Tensor& member) {
   buffers_.emplace_back(std::move(name), &member);
 }
 void Module::child(std::string name, Module& member) {
-  check_free(name);
+  check_free(name, &member);
   if (!member.parent_) {
     member.parent_ = this;
     member.put_under(path_ ? *path_ + "." + name : name);
@@ -154,6 +165,14 @@ void Module::train(bool on) {
 
 void Module::to(DType dtype) {
   MemoryScope kind(MemoryKind::weights);
+  std::map<const Storage*, std::string> owners;
+  for (const auto& [name, p] : named_parameters())
+    if (const auto [owner, is_new] = owners.try_emplace(p.impl()->storage.get(), name);
+        !is_new && p.dtype() != dtype)
+      fail("[Module::to] ", name, " is a view of the memory of ", owner->second,
+           ", and each would get its own: make them copies of one Tensor (", name, " = ",
+           owner->second,
+           ") and call .transpose() or .reshape() where it is used, or .clone() one");
   std::map<const TensorImpl*, std::pair<Tensor, Tensor>> done;  // old, held so, and new
   std::vector<std::pair<Tensor*, Tensor>> all;                  // where they go, once all are made
   visit("", [&](const std::string& prefix, const Module& m) {

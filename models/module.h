@@ -2,6 +2,7 @@
 // that register themselves with their parent; names are dotted paths ("blocks.3.attn.qkv.weight"),
 // the same in messages and in checkpoints.
 #pragma once
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,7 +48,8 @@ class Module {
   /// Converts every parameter of another dtype, which makes a new tensor without a gradient: tied
   /// ones stay tied, frozen ones frozen, and hooks stay. What was taken from the module before, as
   /// by an optimizer, is the old tensor. @throws Error for a finite value that the dtype makes inf
-  /// of, and while averages stand in for the weights; nothing is changed then, nor where memory
+  /// of, where one parameter is a view of another, and while averages stand in for the weights;
+  /// nothing is changed then, nor where memory
   /// runs out.
   void to(DType dtype);
 
@@ -73,7 +75,8 @@ class Module {
     return after_hooks(x, body());
   }
   /// Makes it require gradients, unless set_requires_grad(false) was said of it last.
-  /// @throws Error for a tensor that an op made, and, as the other two, for a name that is taken.
+  /// @throws Error for a tensor that an op made, and, as the other two, for a name that is taken,
+  /// dots and all.
   void parameter(std::string name, Tensor& member);
   void buffer(std::string name, Tensor& member);
   void child(std::string name, Module& member);  ///< may be another's child too
@@ -89,7 +92,9 @@ class Module {
   NamedTensors all_of(Members Module::*list) const;
   void add_modules(const std::string& path, std::vector<std::pair<std::string, Module*>>& all);
   void put_under(const std::string& parent);
-  void check_free(const std::string& name) const;
+  using Names = std::map<std::string, std::string>;
+  void add_names(const std::string& prefix, const std::string& of, Names& all) const;
+  void check_free(const std::string& name, const Module* member = nullptr) const;
   Members parameters_, buffers_;
   Children children_;
   Hooks<ForwardHook> hooks_;

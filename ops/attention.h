@@ -93,11 +93,13 @@ void store_rows(const A* from, Index stride, Index n, Index width, const Arg& to
 template <class A>
 bool all_finite(const Matrices& heads, Index first, Index n, Index rows, Index cols);
 
-/// In tiles; out[1] is (..., Tq, 2). False, with a result that means nothing, where q, k and v, or
-/// the gradient, are not all finite.
+/// In tiles; out[1] is (..., Tq, 2).
+/// @param formula what the heads of q that share head `kv` take where q, k and v, or the gradient,
+/// are not all finite
+using HeadFormula = void(const OpArgs& args, const AttentionCall& call, Index kv);
 template <class A>
-bool fused_attention(OpArgs& args);
+void fused_attention(OpArgs& args, HeadFormula* formula);
 template <class A>
-bool fused_attention_backward(OpArgs& args);
+void fused_attention_backward(OpArgs& args, HeadFormula* formula);
 
 }  // namespace minim::op

@@ -9,8 +9,6 @@
 // of the chunks before, and each kKeyRun keys by themselves. Over queries: kRows of them as one
 // chain, on to those of the rows before, and each kQueryRun queries by themselves. Runs, and then
 // heads, are added in order.
-#include <atomic>
-
 #include "minim/core/probe.h"
 #include "minim/ops/attention.h"
 #include "minim/ops/attention_room.h"
@@ -36,13 +34,19 @@ class Fused {
     keys_ = round_up(call_.keys, to);
   }
 
-  bool forward() const {
-    auto looked_at = [&](Index kv) {
+  void forward(HeadFormula* formula) const {
+    auto finite = [&](Index kv) {
       return all_finite<A>(call_.k, kv, 1, call_.keys, call_.width) &&
              all_finite<A>(call_.v, kv, 1, call_.keys, call_.value_width) &&
              all_finite<A>(call_.q, kv * call_.group, call_.group, call_.queries, call_.width);
     };
-    return each_kv_head(looked_at, [&](Index kv) {
+    // A sum of 0 is the sign for backward: otherwise it is at least 1, but for scores that are all
+    // -inf, where either way gives NaN.
+    auto untiled = [&](Index kv) {
+      formula(args_, call_, kv);
+      std::fill_n(saved(kv), 2 * rows_of_group(), A(0));
+    };
+    each_kv_head(finite, untiled, [&](Index kv) {
       Room<A> room(call_.width * keys_ + call_.keys * (width_ + value_width_));
       A* keys = room.numbers(call_.width * keys_);
       pack(call_.k[kv], call_.width, room.grid(call_.keys, width_), keys);
@@ -54,12 +58,14 @@ class Fused {
     });
   }
 
-  bool backward() const {
-    auto looked_at = [&](Index kv) {
-      return all_finite<A>(result_, kv * call_.group, call_.group, call_.queries,
+  void backward(HeadFormula* formula) const {
+    auto finite = [&](Index kv) {
+      return (rows_of_group() == 0 || saved(kv)[1] != 0) &&
+             all_finite<A>(result_, kv * call_.group, call_.group, call_.queries,
                            call_.value_width);
     };
-    return each_kv_head(looked_at, [&](Index kv) {
+    auto untiled = [&](Index kv) { formula(args_, call_, kv); };
+    each_kv_head(finite, untiled, [&](Index kv) {
       const Index width = width_ + value_width_, many = many_runs();
       Room<A> room((call_.width + call_.value_width) * keys_ + (2 + many) * call_.keys * width +
                    round_up(rows_of_group(), 16));
@@ -123,18 +129,15 @@ class Fused {
     const Index first = b % each * step;
     return {head, first, std::min(step, call_.queries - first), head * call_.queries + first};
   }
-  /// f for heads as long as what they read is finite; whether it all was. Where a probe counts what
-  /// is stored, all are looked at before, since the formula stores again.
-  template <class Finite, class F>
-  bool each_kv_head(Finite finite, F f) const {
+  /// What forward saves of the rows of the heads that share one of k and v.
+  A* saved(Index kv) const { return static_cast<A*>(args_.out[1].data) + 2 * kv * rows_of_group(); }
+  /// f for heads that read only what is finite, `untiled` for the others.
+  template <class Finite, class Untiled, class F>
+  void each_kv_head(Finite finite, Untiled untiled, F f) const {
     const Index n = call_.heads / call_.group;
-    for (Index kv = 0; Probe::current() && kv < n; ++kv)
-      if (!finite(kv)) return false;
-    std::atomic<bool> all = true;
     parallel_for(n, many_heads() ? 1 : std::max<Index>(1, n), [&](Index begin, Index end) {
-      for (Index kv = begin; kv < end && all; ++kv) finite(kv) ? f(kv) : void(all = false);
+      for (Index kv = begin; kv < end; ++kv) finite(kv) ? f(kv) : untiled(kv);
     });
-    return all;
   }
 
   /// Rows [first, first + n), followed by zeros, in `to` unless they can be read where they are.
@@ -371,16 +374,16 @@ class Fused {
 }  // namespace
 
 template <class A>
-bool fused_attention(OpArgs& args) {
-  return Fused<A>(args, args.out[0]).forward();
+void fused_attention(OpArgs& args, HeadFormula* formula) {
+  Fused<A>(args, args.out[0]).forward(formula);
 }
 template <class A>
-bool fused_attention_backward(OpArgs& args) {
-  return Fused<A>(args, args.grad_out[0]).backward();
+void fused_attention_backward(OpArgs& args, HeadFormula* formula) {
+  Fused<A>(args, args.grad_out[0]).backward(formula);
 }
-template bool fused_attention<float>(OpArgs&);
-template bool fused_attention<double>(OpArgs&);
-template bool fused_attention_backward<float>(OpArgs&);
-template bool fused_attention_backward<double>(OpArgs&);
+template void fused_attention<float>(OpArgs&, HeadFormula*);
+template void fused_attention<double>(OpArgs&, HeadFormula*);
+template void fused_attention_backward<float>(OpArgs&, HeadFormula*);
+template void fused_attention_backward<double>(OpArgs&, HeadFormula*);
 
 }  // namespace minim::op

@@ -3,7 +3,6 @@
 #include "minim/core/sum.h"
 
 #include <cmath>
-#include <tuple>
 #include <vector>
 
 namespace minim::op {
@@ -54,30 +53,47 @@ bool all_finite(const MatrixRef& m, Index rows, Index cols) {
   return finite;
 }
 
+/// c += alpha a b for the values of b that are not finite (0 in `bad` stands for the others), but
+/// where the weight is 0. Once a row of c is all NaN it stays so.
+template <class A>
+void add_bad(Index m, Index n, Index k, A alpha, const MatrixRef& a, const A* bad, A* c) {
+  std::vector<Index> rows;
+  for (Index j = 0; j < k; ++j)
+    if (std::any_of(bad + j * n, bad + (j + 1) * n, [](A v) { return v != 0; })) rows.push_back(j);
+  parallel_for(m, 16, [&](Index first, Index last) {
+    for (Index i = first; i < last; ++i)
+      for (const Index row : rows) {
+        const A weight = static_cast<const A*>(a.data)[i * a.row_stride + row * a.col_stride];
+        if (weight == 0) continue;
+        const A *values = bad + row * n, by = alpha * weight;
+        A* to = c + i * n;
+        bool more = false;
+        MINIM_IVDEP
+        for (Index j = 0; j < n; ++j) {
+          to[j] = math::select(values[j] == A(0), to[j], to[j] + by * values[j]);
+          more |= to[j] == to[j];
+        }
+        if (!more) break;
+      }
+  });
+}
+
 /// product() of weights of type A, in which a weight of 0 adds nothing, whatever it weighs: 0 * inf
 /// would be NaN. Values that are not finite are added after the product of the others.
 template <class A>
-void weighted(Index m, Index n, Index k, double alpha, const MatrixRef& a, const MatrixRef& b,
-              void* c, DType c_dtype, bool add = false) {
-  if (all_finite<A>(b, k, n)) return product(m, n, k, alpha, a, b, c, c_dtype, add);
-  Scratch<A> clean(size_t(k * n));
+void weighted(Index m, Index n, Index k, double alpha, const MatrixRef& a, const MatrixRef& b, A* c,
+              bool add = false) {
+  constexpr DType dtype = dtype_for<A>();
+  if (all_finite<A>(b, k, n)) return product(m, n, k, alpha, a, b, c, dtype, add);
+  Scratch<A> clean(size_t(k * n)), bad(size_t(k * n));
   copy({const_cast<void*>(b.data), b.dtype, {k, n}, {b.row_stride, b.col_stride}, true},
-       {clean.data(), dtype_for<A>(), {k, n}, {n, 1}, true});
-  std::vector<std::tuple<Index, Index, A>> bad;  // row, column, value
-  for (Index j = 0; j < k * n; ++j)
-    if (A& v = clean.data()[j]; !std::isfinite(v))
-      bad.emplace_back(j / n, j % n, std::exchange(v, 0));
-  product(m, n, k, alpha, a, {clean.data(), dtype_for<A>(), n, 1}, c, c_dtype, add);
-  for (Index i = 0; i < m; ++i)
-    for (auto [row, col, value] : bad) {
-      const A weight = static_cast<const A*>(a.data)[i * a.row_stride + row * a.col_stride];
-      if (weight == 0) continue;
-      void* at = advance(c, c_dtype, i * n + col);
-      A sum;
-      sum =
-          *load_run(static_cast<const void*>(at), c_dtype, 1, 1, &sum) + A(alpha) * weight * value;
-      store_run(at, c_dtype, 1, 1, &sum);
-    }
+       {clean.data(), dtype, {k, n}, {n, 1}, true});
+  for (Index j = 0; j < k * n; ++j) {
+    A& v = clean.data()[j];
+    bad.data()[j] = std::isfinite(v) ? A(0) : std::exchange(v, 0);
+  }
+  product(m, n, k, alpha, a, {clean.data(), dtype, n, 1}, c, dtype, add);
+  add_bad<A>(m, n, k, A(alpha), a, bad.data(), c);
 }
 
 /// Row `query` of a head's scores becomes probabilities; keys that it does not see get 0, whatever
@@ -121,18 +137,23 @@ void probabilities(const AttentionCall& c, Index head, A* p) {
   });
 }
 
+/// A head's result, from its probabilities.
+template <class A>
+void forward_head(const OpArgs& args, const AttentionCall& c, Index h, const A* p) {
+  const Scratch<A> copy(size_t(room_for_dropped(c))), y(size_t(c.queries * c.value_width));
+  weighted<A>(c.queries, c.value_width, c.keys, 1, dropped(c, h, p, copy.data()), c.v[h / c.group],
+              y.data());
+  store_rows(y.data(), c.value_width, c.queries, c.value_width, args.out[0], h);
+}
+
 template <class A>
 void forward_in(OpArgs& args) {
   const AttentionCall c(args);
-  A* all = static_cast<A*>(args.out[1].data);
   parallel_for(c.heads, 1, [&](Index begin, Index end) {
-    const Scratch<A> copy(size_t(room_for_dropped(c))), y(size_t(c.queries * c.value_width));
     for (Index h = begin; h < end; ++h) {
-      A* p = all + h * c.queries * c.keys;
+      A* p = static_cast<A*>(args.out[1].data) + h * c.queries * c.keys;
       probabilities(c, h, p);
-      weighted<A>(c.queries, c.value_width, c.keys, 1, dropped(c, h, p, copy.data()),
-                  c.v[h / c.group], y.data(), dtype_for<A>());
-      store_rows(y.data(), c.value_width, c.queries, c.value_width, args.out[0], h);
+      forward_head(args, c, h, p);
     }
   });
 }
@@ -147,74 +168,74 @@ void softmax_gradient(const A* p, Index n, A* d) {
   for (Index j = 0; j < n; ++j) d[j] = math::select(p[j] == A(0), A(0), p[j] * (d[j] - mean));
 }
 
+/// The gradients of the heads that share k and v. @param p_of the probabilities of one
+template <class A, class P>
+void backward_heads(const OpArgs& args, const AttentionCall& c, Index kv, P p_of) {
+  const Matrices g(args.grad_out[0], leading(args.in[0].shape, 2));
+  const Arg &dq = args.grad_in[0], &dk = args.grad_in[1], &dv = args.grad_in[2];
+  Scratch<A> d(size_t(c.queries * c.keys)), copy(size_t(room_for_dropped(c))),
+      dq_sum(size_t(c.queries * c.width)), dk_sum(size_t(c.keys * c.width)),
+      dv_sum(size_t(c.keys * c.value_width));
+  const MatrixRef d_scores{d.data(), dtype_for<A>(), c.keys, 1};
+  for (Index h = kv * c.group; h < (kv + 1) * c.group; ++h) {
+    const A* p = p_of(h);
+    const bool first = h % c.group == 0;
+    if (dv.data)
+      weighted<A>(c.keys, c.value_width, c.queries, 1, transposed(dropped(c, h, p, copy.data())),
+                  g[h], dv_sum.data(), !first);
+    product(c.queries, c.keys, c.value_width, 1, g[h], transposed(c.v[kv]), d.data(),
+            dtype_for<A>());
+    parallel_for(c.queries, 16, [&](Index begin_row, Index end_row) {
+      for (Index i = begin_row; i < end_row; ++i) {
+        c.drop(h * c.queries + i, 0, c.keys, d.data() + i * c.keys);
+        softmax_gradient(p + i * c.keys, c.keys, d.data() + i * c.keys);
+      }
+    });
+    if (dq.data) weighted<A>(c.queries, c.width, c.keys, c.scale, d_scores, c.k[kv], dq_sum.data());
+    store_rows(dq_sum.data(), c.width, c.queries, c.width, dq, h);
+    if (dk.data)
+      weighted<A>(c.keys, c.width, c.queries, c.scale, transposed(d_scores), c.q[h], dk_sum.data(),
+                  !first);
+  }
+  store_rows(dk_sum.data(), c.width, c.keys, c.width, dk, kv);
+  store_rows(dv_sum.data(), c.value_width, c.keys, c.value_width, dv, kv);
+}
+
 template <class A>
 void backward_in(OpArgs& args) {
   const AttentionCall c(args);
-  const Matrices g(args.grad_out[0], leading(args.in[0].shape, 2));
   const A* all = static_cast<const A*>(args.out[1].data);
-  const Arg &dq = args.grad_in[0], &dk = args.grad_in[1], &dv = args.grad_in[2];
   parallel_for(c.heads / c.group, 1, [&](Index begin, Index end) {
-    Scratch<A> d(size_t(c.queries * c.keys)), copy(size_t(room_for_dropped(c))),
-        dq_sum(size_t(c.queries * c.width)), dk_sum(size_t(c.keys * c.width)),
-        dv_sum(size_t(c.keys * c.value_width));
-    const MatrixRef d_scores{d.data(), dtype_for<A>(), c.keys, 1};
-    for (Index h = begin * c.group; h < end * c.group; ++h) {
-      const A* p = all + h * c.queries * c.keys;
-      const Index kv = h / c.group;
-      const bool first = h % c.group == 0, last = (h + 1) % c.group == 0;
-      if (dv.data)
-        weighted<A>(c.keys, c.value_width, c.queries, 1, transposed(dropped(c, h, p, copy.data())),
-                    g[h], dv_sum.data(), dtype_for<A>(), !first);
-      product(c.queries, c.keys, c.value_width, 1, g[h], transposed(c.v[kv]), d.data(),
-              dtype_for<A>());
-      parallel_for(c.queries, 16, [&](Index begin_row, Index end_row) {
-        for (Index i = begin_row; i < end_row; ++i) {
-          c.drop(h * c.queries + i, 0, c.keys, d.data() + i * c.keys);
-          softmax_gradient(p + i * c.keys, c.keys, d.data() + i * c.keys);
-        }
-      });
-      if (dq.data)
-        weighted<A>(c.queries, c.width, c.keys, c.scale, d_scores, c.k[kv], dq_sum.data(),
-                    dtype_for<A>());
-      store_rows(dq_sum.data(), c.width, c.queries, c.width, dq, h);
-      if (dk.data)
-        weighted<A>(c.keys, c.width, c.queries, c.scale, transposed(d_scores), c.q[h],
-                    dk_sum.data(), dtype_for<A>(), !first);
-      if (last) {
-        store_rows(dk_sum.data(), c.width, c.keys, c.width, dk, kv);
-        store_rows(dv_sum.data(), c.value_width, c.keys, c.value_width, dv, kv);
-      }
-    }
+    for (Index kv = begin; kv < end; ++kv)
+      backward_heads<A>(args, c, kv, [&](Index h) { return all + h * c.queries * c.keys; });
   });
 }
 
-/// Tiles multiply what a row does not see by 0, which NaN and inf survive: where there are any, the
-/// formula is used, on probabilities that backward makes again. Forward leaves it a sum of 0 as a
-/// sign: otherwise that is at least 1, but for scores that are all -inf, where either way gives
-/// NaN.
-template <class A, bool (*tiles)(OpArgs&), Kernel formula>
-void in_tiles(OpArgs& args) {
-  const bool backward = tiles == fused_attention_backward<A>;
-  const bool empty = args.out[1].shape.numel() == 0;
-  const bool left = backward && !empty && static_cast<const A*>(args.out[1].data)[1] == 0;
-  if (!left && (tiles(args) || empty)) return;
-  const AttentionCall c(args);
-  Scratch<A> p(size_t(c.heads * c.queries * c.keys));
-  for (Index h = 0; backward && h < c.heads; ++h)
-    probabilities(c, h, p.data() + h * c.queries * c.keys);
-  OpArgs whole = args;
-  whole.out[1].data = p.data();
-  formula(whole);
-  if (!backward) fill_zero(args.out[1]);
+/// Tiles multiply what a row does not see by 0, which NaN and inf survive: heads that have any take
+/// the formula, on probabilities that backward makes again.
+template <class A, bool backward>
+void by_formula(const OpArgs& args, const AttentionCall& c, Index kv) {
+  Scratch<A> p(size_t(c.queries * c.keys));
+  auto p_of = [&](Index h) { return probabilities(c, h, p.data()), p.data(); };
+  if constexpr (backward)
+    backward_heads<A>(args, c, kv, p_of);
+  else
+    for (Index h = kv * c.group; h < (kv + 1) * c.group; ++h) forward_head<A>(args, c, h, p_of(h));
+}
+template <class A>
+void forward_tiles(OpArgs& args) {
+  fused_attention<A>(args, by_formula<A, false>);
+}
+template <class A>
+void backward_tiles(OpArgs& args) {
+  fused_attention_backward<A>(args, by_formula<A, true>);
 }
 
 using ByKernel = Kernel[2];
-constexpr ByKernel kForward[] = {
-    {in_tiles<float, fused_attention<float>, forward_in<float>>, forward_in<float>},
-    {in_tiles<double, fused_attention<double>, forward_in<double>>, forward_in<double>}};
-constexpr ByKernel kBackward[] = {
-    {in_tiles<float, fused_attention_backward<float>, backward_in<float>>, backward_in<float>},
-    {in_tiles<double, fused_attention_backward<double>, backward_in<double>>, backward_in<double>}};
+constexpr ByKernel kForward[] = {{forward_tiles<float>, forward_in<float>},
+                                 {forward_tiles<double>, forward_in<double>}};
+constexpr ByKernel kBackward[] = {{backward_tiles<float>, backward_in<float>},
+                                  {backward_tiles<double>, backward_in<double>}};
 void run(const ByKernel* kernels, OpArgs& args) {
   kernels[compute_in(args.dtype) == Compute::f64][size_t(args.attrs.as<Attention::Attrs>().kernel)](
       args);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "minim/amp/autocast.h"
 #include "minim/autograd/node.h"
 #include "minim/core/pool.h"
 #include "minim/core/warn.h"
@@ -41,6 +42,7 @@ void Ema::update() {
   if (std::ranges::any_of(params_, is_averaged))
     fail("[Ema::update] averages stand in for the weights; end the Swap first");
   NoGrad no_recording;
+  amp::Autocast exact(amp::Autocast::off);
   double n = double((*updates_.span<int64_t>().data())++);
   double share = 1 - std::min(decay_, (1 + n) / (10 + n));
   for (size_t i = 0; i < params_.size(); ++i)

@@ -25,6 +25,7 @@ Tensor orthogonalized(const Tensor& matrix) {
 std::pair<Tensor, Tensor> muon_direction(const Tensor& gradient, const amp::Factors& factors,
                                          const Tensor& momentum, double beta) {
   NoGrad no_recording;
+  amp::Autocast exact(amp::Autocast::off);
   Tensor g = (gradient * factors.inverse_scale * factors.clip).to(momentum.dtype());
   Tensor next = lerp(momentum, g, 1 - beta);
   return {orthogonalized(lerp(g, next, beta)), next};

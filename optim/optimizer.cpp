@@ -190,7 +190,7 @@ void Optimizer::check_rate(const char* what, double lr) const {
       fail("[", rule_.name, "] set_lr(", lr, "): a group's rate of ", *g.lr,
            " has no proportion to options.lr, which is 0; give the options the rate that the "
            "groups' rates stand beside");
-    check_fits(rule_, g.lr ? "a group's lr" : what, rate_of(g, lr, options_.lr), {g});
+    check_fits(rule_, g.lr ? "a group's lr" : what, rate_of(g, lr, options_.lr), {g}, false);
   }
 }
 

@@ -10,6 +10,7 @@
 
 namespace minim::test {
 
+/// The text of the Error that `act` throws; "" when it throws none.
 inline std::string error_of(const std::function<void()>& act) {
   try {
     act();

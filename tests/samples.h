@@ -1,7 +1,5 @@
 // tests/samples.h -- reproducible operands, and what tests of ops say about results and errors.
 #pragma once
-#include <doctest/doctest.h>
-
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -9,19 +7,9 @@
 
 #include "minim/core/parallel.h"
 #include "minim/core/tensor.h"
+#include "minim/tests/messages.h"
 
 namespace minim::test {
-
-/// The text of the Error that f throws; "" when it throws none.
-template <class F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 inline bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;

@@ -1,8 +1,10 @@
 #include <optional>
 
+#include "minim/amp/autocast.h"
 #include "minim/autograd/node.h"
 #include "minim/optim/ema.h"
 #include "minim/optim/gradient_statistics.h"
+#include "minim/optim/muon.h"
 #include "minim/tests/full_memory.h"
 #include "minim/tests/optim_fixture.h"
 
@@ -42,6 +44,30 @@ TEST_CASE("L4: an average is taken in fp32 from the masters and not from their 1
   Tensor plain = parameter({1}, DType::bf16);  // without masters, from what there is
   optim::SGD rounding({plain}, {.stochastic_rounding = true});
   CHECK(optim::Ema(rounding, .9).state()[1].second.dtype() == DType::f32);
+}
+
+TEST_CASE("a region, and the casts that it overrides, do not reach the arithmetic of optimizers") {
+  auto run = [](bool inside) {
+    Tensor w = full({3, 2}, 1. / 3).set_requires_grad();
+    optim::Muon opt({w}, {.lr = .02});
+    optim::Ema ema(opt, .5);
+    std::optional<amp::Autocast> on;
+    using enum Cast;
+    if (inside)
+      on.emplace(DType::f16,
+                 std::initializer_list<amp::Override>{
+                     {Op::mul, lower}, {Op::add, lower}, {Op::sub, lower}, {Op::div, lower}});
+    for (double k : {1., 3.}) {
+      w.set_grad(arange(6).to(DType::f32).reshape({3, 2}) * k);
+      opt.step();
+      ema.update();
+    }
+    on.reset();
+    Values all = w.to_vector(), averages = ema.state()[1].second.to_vector();
+    all.insert(all.end(), averages.begin(), averages.end());
+    return all;
+  };
+  CHECK(run(true) == run(false));
 }
 
 TEST_CASE("averages stand in the model while they are swapped in and the weights come back") {

@@ -57,6 +57,21 @@ TEST_CASE("only what set_requires_grad(false) was said of last is frozen when it
   CHECK(!requires_it([](const Tensor& t) { t.set_requires_grad().set_requires_grad(false); }));
 }
 
+TEST_CASE("a dotted name that a child's member has is refused, whichever was registered first") {
+  struct Net : Module {
+    explicit Net(int order, const char* name) {
+      for (int i : {order, 1 - order}) i == 0 ? parameter(name, own) : child("a", inner);
+    }
+    Tensor own = ones({1});
+    Linear inner{1, 1};
+  };
+  check_says(error_of([] { Net(0, "a.bias"); }), {"[module ''] attribute 'a.bias' already exists",
+                                                  "bias of a has the dotted name of a.bias;"});
+  check_says(error_of([] { Net(1, "a.bias"); }), {"[module ''] attribute 'a.bias' already exists",
+                                                  "a.bias has the dotted name of bias of a;"});
+  for (int order : {0, 1}) CHECK_NOTHROW(Net(order, "a.other"));
+}
+
 TEST_CASE(
     "a finite value that a parameter's dtype does not hold is refused by loads and conversions") {
   for (auto [d, most] : {std::pair(DType::f16, 65504.),
@@ -93,6 +108,22 @@ TEST_CASE(
     }
     CHECK_NOTHROW(net.to(d));
   }
+}
+
+TEST_CASE("a model in which one parameter is a view of another is not converted: they would part") {
+  struct Net : Module {
+    explicit Net(bool view) {
+      if (view) down = up.detach().transpose(0, 1);
+      parameter("up", up), parameter("down", down);
+    }
+    Tensor up = ones({2, 3}), down = up;
+  } viewed(true), tied(false);
+  check_says(error_of([&] { viewed.to(DType::f64); }),
+             {"[Module::to] down is a view of the memory of up", "(down = up)", ".clone() one"});
+  CHECK(viewed.up.dtype() == DType::f32);
+  CHECK_NOTHROW(viewed.to(DType::f32));
+  tied.to(DType::f64);
+  CHECK(tied.up.shared() == tied.down.shared());
 }
 
 TEST_CASE("a model is not converted while averages stand in for its weights") {

@@ -211,11 +211,13 @@ TEST_CASE("options that f32 makes inf or 0 of are refused where parameters are u
     check(refused({.lr = 1e39}), "[adamw] lr = 1e+39 is inf in f32");
     check(refused({.eps = 1e-50}), "[adamw] eps = 1e-50 is 0 in f32");
     check(refused({.weight_decay = 1e39}), "[adamw] weight_decay = 1e+39 is inf in f32");
-    CHECK(refused({.lr = 1e-50, .eps = 0}) == "no error");
+    check(refused({.lr = 1e-50}), "[adamw] lr = 1e-50 is 0 in f32");
+    CHECK(refused({.lr = 0, .eps = 0}) == "no error");
     check(error_of([&] { optim::SGD({w}, {.momentum = 1e39, .masters = d == DType::bf16}); }),
           "[sgd] momentum = 1e+39 is inf in f32");
     optim::Optimizer opt(optim::kSGD, {{{w}, 2.}}, {.lr = 1, .masters = d == DType::bf16});
     check(error_of([&] { opt.set_lr(3e38); }), "[sgd] a group's lr = 6e+38 is inf in f32");
+    check(error_of([&] { opt.set_lr(1e-50); }), "[sgd] a group's lr = 2e-50 is 0 in f32");
   }
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "minim/core/allocator.h"
 #include "minim/core/error.h"
 #include "minim/core/parallel.h"
 #include "minim/core/probe.h"
@@ -175,6 +176,21 @@ TEST_CASE("several threads may be the first to need the pool") {
 }
 
 #if !defined(__SANITIZE_THREAD__)
+TEST_CASE("the threads of a forked child count their memory, where its parent's lay or elsewhere") {
+  Threads two(2);
+  const auto take_on_each = [] {
+    std::atomic<int> here{0};
+    parallel_for(2, 1, [&](int64_t, int64_t) {
+      constexpr MemoryKind kind = MemoryKind::activations;
+      memory::release(memory::allocate(64, {}, kind), 64, {}, kind);
+      for (++here; here < 2;) std::this_thread::yield();
+    });
+    return memory::stats().total.current;
+  };
+  const size_t before = take_on_each();
+  CHECK(in_child([&] { return take_on_each() == before ? 0 : 1; }) == 0);
+}
+
 TEST_CASE("a forked child computes on as many threads as its parent") {
   Threads three(3);
   CHECK(counts(16) == std::vector<int>(16, 1));

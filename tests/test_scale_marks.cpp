@@ -157,6 +157,20 @@ TEST_CASE("a scaled gradient that is changed in place keeps its mark, and takes 
   says(error_of([&] { rooms.slice(0, 0, 1).copy_(other.w.grad()); }), "loss scale");
 }
 
+TEST_CASE("a gradient divided by its own norm carries no scale: the error says to unscale before") {
+  auto normalise = [](const Tensor& w) { w.set_grad(w.grad() / norm(w.grad())); };
+  Scaled s;
+  normalise(s.w);
+  for (const std::string& e :
+       {error_of([&] { s.scaler.step(s.opt); }), error_of([&] { s.scaler.unscale(s.opt); })})
+    says(e, "as g / norm(g), carries none: call scaler.unscale(optimizer) before you make it");
+  Scaled other;
+  other.scaler.unscale(other.opt);
+  normalise(other.w);
+  other.scaler.step(other.opt);
+  CHECK(other.w.item() == 3 - 1);
+}
+
 TEST_CASE("what a hook keeps of a scaled gradient carries the scale") {
   const Tensor w = scalar(3), y = w * 2.0;
   GradScaler scaler({.init_scale = 1024});

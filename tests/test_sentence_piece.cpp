@@ -10,10 +10,12 @@
 #include "minim/core/error.h"
 #include "minim/models/dataset.h"
 #include "minim/models/toy_language.h"
+#include "minim/tests/messages.h"
 #include "minim/tests/temp_dir.h"
 
 using namespace minim;
 using namespace minim::models;
+using test::error_of;
 
 namespace {
 
@@ -53,16 +55,6 @@ std::string trained(const std::string& type, bool byte_fallback) {
   CAPTURE(status.ToString());
   REQUIRE(status.ok());
   return model;
-}
-
-template <class Act>
-std::string error_of(const Act& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -10,9 +9,11 @@
 
 #include "minim/core/error.h"
 #include "minim/models/toy_language.h"
+#include "minim/tests/messages.h"
 
 using namespace minim;
 using namespace minim::models;
+using test::error_of;
 
 namespace {
 
@@ -75,15 +76,6 @@ uint64_t fnv1a(std::span<const int32_t> tokens) {
   uint64_t hash = 0xcbf29ce484222325;
   for (int32_t t : tokens) hash = (hash ^ uint64_t(t)) * 0x100000001b3;
   return hash;
-}
-
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 bool contains(const std::string& text, std::string_view part) {

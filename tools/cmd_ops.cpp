@@ -10,6 +10,7 @@
 #include "minim/ops/op.h"
 #include "minim/tools/commands.h"
 #include "minim/tools/nearest.h"
+#include "minim/tools/op_attrs.h"
 #include "minim/tools/terminal.h"
 #include "minim/tools/torch_casts.h"
 
@@ -82,11 +83,15 @@ ordered_json record_of(const OpRow& row) {
                         {"accepts", name_of(o.accepts)},
                         {"domain", name_of(o.domain)},
                         {"optional", o.optional}});
+  ordered_json attributes = ordered_json::array();
+  for (const auto& [name, type, value] : attributes_of(row))
+    attributes.push_back({{"name", name}, {"type", type}, {"default", value}});
   return {{"op", row.name},
           {"torch", name_of(row.cast)},
           {"lean", name_of(row.lean)},
           {"why", row.why},
           {"operands", operands},
+          {"attributes", attributes},
           {"result", name_of(row.result)},
           {"differentiable", row.differentiable},
           {"backward_reads", read_by_backward(row)},
@@ -119,6 +124,14 @@ std::string describe(const Operand& o) {
 
 std::string describe(Cast cast) { return fmt::format("{}: {}", name_of(cast), meaning_of(cast)); }
 
+/// As in C++, but for the semicolons.
+std::vector<std::string> declared(const std::vector<Attribute>& attributes) {
+  std::vector<std::string> all;
+  for (const auto& [name, type, value] : attributes)
+    all.push_back(fmt::format("{} {} = {}", type, name, value));
+  return all;
+}
+
 void print_row(const OpRow& row, const std::string& policy) {
   std::cout << row.name << '\n';
   if (policy != "lean") line("torch", describe(row.cast));
@@ -127,6 +140,8 @@ void print_row(const OpRow& row, const std::string& policy) {
   if (row.instead) line("use instead", row.instead);
   for (size_t k = 0; k < row.operands.size(); ++k)
     line(k ? "" : "operands", describe(row.operands[k]));
+  const std::vector<std::string> attributes = declared(attributes_of(row));
+  for (size_t k = 0; k < attributes.size(); ++k) line(k ? "" : "attributes", attributes[k]);
   line("mixed dtypes", row.same_dtype ? "refused outside autocast" : "promoted");
   line("integers", row.integers ? "stay integers" : "become f32");
   line("result", name_of(row.result));
@@ -174,13 +189,18 @@ void print_markdown() {
                "Written by `minim ops --markdown` from `ops/ops.def`. Under autocast a row's cast "
                "decides the dtype of its floating operands and of its result:\n\n";
   for (const Meaning& m : kCasts) std::cout << fmt::format("- `{}`: {}\n", name_of(m.cast), m.text);
-  std::cout << "\nKernels of floating operands compute in fp32 (f64 for f64) whatever the cast. An "
-               "fp32 result is within "
-               "c * 2^-24 * (\\|y\\| + sum \\|x\\|) of the exact one, where y is a sum of "
-               "products, of x, "
-               "however many they are; 16-bit results are that, rounded once.\n\n"
-               "| op | operands | torch | lean | result | backward reads | c | why this cast |\n"
-               "|---|---|---|---|---|---|---|---|\n";
+  std::cout
+      << "\nKernels of floating operands compute in fp32 (f64 for f64) whatever the cast. An "
+         "fp32 result is within "
+         "c * 2^-24 * (\\|y\\| + sum \\|x\\|) of the exact one, where y is a sum of "
+         "products, of x, "
+         "however many they are; 16-bit results are that, rounded once.\n\n"
+         "A call takes an op's attributes after its operands, by name: `softmax(x, {.dim = 0})`. "
+         "After `using namespace minim` the bare name `std` means the standard library: write "
+         "`minim::std(x)`.\n\n"
+         "| op | operands | attributes | torch | lean | result | backward reads | c | why this "
+         "cast |\n"
+         "|---|---|---|---|---|---|---|---|---|\n";
   for (const OpRow* row : all_ops()) {
     std::vector<std::string> operands;
     for (const Operand& o : row->operands)
@@ -190,9 +210,10 @@ void print_markdown() {
         row->differentiable
             ? read.empty() ? "the gradient only" : fmt::format("{}", fmt::join(read, ", "))
             : "no gradient";
-    std::cout << fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} |\n", row->name,
-                             fmt::join(operands, ", "), name_of(row->cast), name_of(row->lean),
-                             name_of(row->result), reads, row->error, escaped(row->why));
+    std::cout << fmt::format(
+        "| `{}` | {} | {} | {} | {} | {} | {} | {} | {} |\n", row->name, fmt::join(operands, ", "),
+        fmt::join(declared(attributes_of(*row)), "; "), name_of(row->cast), name_of(row->lean),
+        name_of(row->result), reads, row->error, escaped(row->why));
   }
 }
 

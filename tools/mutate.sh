@@ -98,7 +98,7 @@ f64 to 16 bits by way of f32, apart @ core/convert.cpp @ p[i * stride] = convert
 a NaN of few bits becomes inf in bf16 @ core/half.h @ uint16_t((x >> 16) | 0x40u) @ uint16_t(x >> 16) @ tests/test_dtype @ no payload*
 AVX2 leaves a loop out @ core/per_isa.h @ void loop_v3(Args... args) {\n  Loop::run(args...); @ void loop_v3(Args...) { @ rows/exp @ every ISA this CPU has gives*
 recompute draws other random numbers @ autograd/checkpoint.cpp @ outer(std::exchange(generator(), g)) @ outer(generator()) @ autograd/checkpoint @ recompute writes*
-the order of a sum depends on the threads @ core/cpu/sum_to.cpp @ lanes[r % kLanes]; @ lanes[r % (8 + threads())]; @ core/reduce @ 2 and 4 threads*
+the order of a sum depends on the threads @ core/cpu/sum_to.cpp @ lanes[r % kLanes]; @ lanes[r % (8 + threads())]; @ core/cpu/sum_to @ 2 and 4 threads*
 the reference optimizer does not clip @ core/plain/update.cpp @ * A(u.factors.clip) @  @ core/plain/update @ the reference optimizer*
 the slope of div squares its divisor @ ops/div.h @ -g * (x / y) / y @ -g * x / (y * y) @ rows/div @ op div: what fits*
 a power need fit though its slope does @ ops/pow.h @ math::pow_slope(g, x, y) @ g * y * math::pow(x, y - A(1)) @ rows/pow @ op pow: what fits*

@@ -114,6 +114,27 @@ void train(Snapshots& seen) {
   }
 }
 
+/// Two steps by the reference, in the dtypes it takes apart.
+void reference(Snapshots& seen) {
+  const std::vector<Tensor> params{full({2, 3}, 0.5), full({4}, 0.25, DType::f64),
+                                   full({2, 2}, 2, DType::bf16)};
+  for (const Tensor& p : params) p.set_grad(p * 0.5);
+  optim::AdamW opt(params, {.lr = 0.1, .masters = true, .fused = false});
+  seen.push_back(values_of(params));
+  try {
+    for (int k = 0; k < 2; ++k) {
+      {
+        const Counting here;
+        opt.step();
+      }
+      seen.push_back(values_of(params));
+    }
+  } catch (const Error&) {
+    seen.push_back(values_of(params));
+    throw;
+  }
+}
+
 /// A model to a file. (Not back: what parses JSON ends the process in a destructor of its own.)
 void files(Snapshots& seen) {
   const std::filesystem::path file =
@@ -153,7 +174,8 @@ struct Workload {
   const char* name;
   void (*run)(Snapshots&);
 };
-constexpr Workload kWorkloads[] = {{"train", train}, {"files", files}, {"ops", ops}};
+constexpr Workload kWorkloads[] = {
+    {"train", train}, {"reference", reference}, {"files", files}, {"ops", ops}};
 
 /// 0: right or an Error, and right afterwards; 1: not; 3: the workload ended before its nth
 /// allocation.

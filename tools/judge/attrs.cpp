@@ -3,6 +3,7 @@
 #include <map>
 
 #include "minim/ops/functional.h"
+#include "minim/tools/op_attrs.h"
 
 namespace minim::judge {
 
@@ -31,17 +32,18 @@ Tensor number(const Json& json) {
 
 namespace {
 
-template <class Pair>
-void read_pair(Fields& f, const char* key, Pair& to) {
+template <class T>
+void read_attr(Fields& f, const char* key, T& to) {
+  f.read(key, to);
+}
+void read_attr(Fields& f, const char* key, op::Pair& to) {
   Dims both;
   f.read(key, both);
-  if (both.rank() > 0) to = both.rank() == 1 ? Pair(both[0]) : Pair(both[0], both[1]);
+  if (both.rank() > 0) to = both.rank() == 1 ? op::Pair(both[0]) : op::Pair(both[0], both[1]);
 }
-
-template <class Reduction>
-void read_reduction(Fields& f, Reduction& to) {
+void read_attr(Fields& f, const char* key, Reduction& to) {
   std::string name;
-  f.read("reduction", name);
+  f.read(key, name);
   if (name.empty()) return;
   const std::map<std::string, Reduction> all{{"mean", Reduction::mean},
                                              {"sum", Reduction::sum},
@@ -50,41 +52,10 @@ void read_reduction(Fields& f, Reduction& to) {
   to = all.at(name);
 }
 
-/// Reads whatever attributes of these names A has: one function for all rows.
 template <class A>
 Attrs read_attrs(Fields& f) {
   A a{};
-  if constexpr (requires { a.axes; }) f.read("axes", a.axes);
-  if constexpr (requires { a.keepdim; }) f.read("keepdim", a.keepdim);
-  if constexpr (requires { a.dtype; }) f.read("dtype", a.dtype);
-  if constexpr (requires { a.axis; }) f.read("axis", a.axis);
-  if constexpr (requires { a.dim; }) f.read("dim", a.dim);
-  if constexpr (requires { a.p; }) f.read("p", a.p);
-  if constexpr (requires { a.eps; }) f.read("eps", a.eps);
-  if constexpr (requires { a.lo; }) f.read("lo", a.lo), f.read("hi", a.hi);
-  if constexpr (requires { a.kernel_size; }) read_pair(f, "kernel_size", a.kernel_size);
-  if constexpr (requires { a.stride; }) read_pair(f, "stride", a.stride);
-  if constexpr (requires { a.padding; }) read_pair(f, "padding", a.padding);
-  if constexpr (requires { a.dilation; }) read_pair(f, "dilation", a.dilation);
-  if constexpr (requires { a.groups; }) f.read("groups", a.groups);
-  if constexpr (requires { a.num_groups; }) f.read("num_groups", a.num_groups);
-  if constexpr (requires { a.count_include_pad; }) f.read("count_include_pad", a.count_include_pad);
-  if constexpr (requires { a.reduction; }) read_reduction(f, a.reduction);
-  if constexpr (requires { a.label_smoothing; }) f.read("label_smoothing", a.label_smoothing);
-  if constexpr (requires { a.ignore_index; }) f.read("ignore_index", a.ignore_index);
-  if constexpr (requires { a.log_target; }) f.read("log_target", a.log_target);
-  if constexpr (requires { a.beta; }) f.read("beta", a.beta);
-  if constexpr (requires { a.threshold; }) f.read("threshold", a.threshold);
-  if constexpr (requires { a.negative_slope; }) f.read("negative_slope", a.negative_slope);
-  if constexpr (requires { a.tanh; }) f.read("tanh", a.tanh);
-  if constexpr (requires { a.correction; }) f.read("correction", a.correction);
-  if constexpr (requires { a.order; }) f.read("order", a.order);
-  if constexpr (requires { a.shape; }) f.read("shape", a.shape);
-  if constexpr (requires { a.begin; }) f.read("begin", a.begin), f.read("end", a.end);
-  if constexpr (requires { a.step; }) f.read("step", a.step);
-  if constexpr (requires { a.causal; }) f.read("causal", a.causal);
-  if constexpr (requires { a.scale; }) f.read("scale", a.scale);
-  if constexpr (requires { a.dropout; }) f.read("dropout", a.dropout);
+  each_attr(a, [&](const char* key, auto& to) { read_attr(f, key, to); });
   return Attrs(a);
 }
 
