@@ -108,8 +108,10 @@ int cmd_data(Args args) {
   const auto flags = read_flags(settings, args, "data",
                                 "Shows what is in texts and token files; turns texts into one.");
   if (!flags) return 0;
-  assign_all(settings, std::span(&*flags, 1));
+  const Sources sources = assign_all(settings, std::span(&*flags, 1));
   if (options.files.empty()) fail("no file is given: minim data FILE ... [--to OUT.bin]");
+  refuse_unused(sources,
+                {{"vocab", options.files.front().ends_with(".bin"), "a token file (FILE.bin)"}});
   const models::LoadedFiles loaded = models::load_each(
       {.train = options.files,
        .tokenizer = options.tokenizer,

@@ -7,6 +7,7 @@
 #include "minim/core/error.h"
 #include "minim/models/read_file.h"
 #include "minim/models/utf8.h"
+#include "minim/tools/commands.h"
 
 namespace minim {
 namespace {
@@ -15,31 +16,24 @@ bool uses_fp16(const TrainConfig& config) {
   return config.amp.precision.find("fp16") != std::string::npos;
 }
 
-/// A flag that has no effect beside the other settings is a mistake of its own.
 void check_ignored(const TrainPlan& plan) {
   const TrainConfig& c = plan.config;
   const bool toy = c.input.is_toy(), tokens = c.input.is_tokens();
-  struct Row {
-    const char* name;
-    bool used;
-    const char* needs;
-  };
-  const Row rows[] = {
-      {"vocab", tokens, "a token file (--data FILE.bin)"},
-      {"tokenizer", !toy && !tokens, "a text (--data FILE)"},
-      {"toy-tokens", toy, "the toy language (--data toy)"},
-      {"beta2", c.train.optimizer != "sgd", "--optimizer adamw or adam"},
-      {"eps", c.train.optimizer != "sgd", "--optimizer adamw or adam"},
-      {"amsgrad", c.train.optimizer.starts_with("adam"), "--optimizer adamw or adam"},
-      {"nesterov", !c.train.optimizer.starts_with("adam"), "--optimizer sgd or muon"},
-      {"decay-share", c.train.schedule == "wsd", "--schedule wsd"},
-      {"kv-heads", c.model.model == "llama", "--model llama"},
-      {"bias", c.model.model == "gpt", "--model gpt"},
-      {"min-lr", c.train.schedule != "constant", "a --schedule that falls"},
-  };
-  for (const Row& row : rows)
-    if (!row.used && source_of(plan.sources, row.name).starts_with("--"))
-      fail("--", row.name, " has no effect here: it is for ", row.needs, "; leave it out");
+  refuse_unused(plan.sources,
+                {
+                    {"vocab", tokens, "a token file (--data FILE.bin)"},
+                    {"tokenizer", !toy && !tokens, "a text (--data FILE)"},
+                    {"toy-tokens", toy, "the toy language (--data toy)"},
+                    {"beta2", c.train.optimizer != "sgd", "--optimizer adamw or adam"},
+                    {"eps", c.train.optimizer != "sgd", "--optimizer adamw or adam"},
+                    {"amsgrad", c.train.optimizer.starts_with("adam"), "--optimizer adamw or adam"},
+                    {"nesterov", !c.train.optimizer.starts_with("adam"), "--optimizer sgd or muon"},
+                    {"decay-share", c.train.schedule == "wsd", "--schedule wsd"},
+                    {"kv-heads", c.model.model == "llama", "--model llama"},
+                    {"bias", c.model.model == "gpt", "--model gpt"},
+                    {"min-lr", c.train.schedule != "constant", "a --schedule that falls"},
+                    policy_use(c.amp.precision),
+                });
 }
 
 /// A run's own config.toml has every setting; one that was emptied or cut would resume with
