@@ -97,9 +97,21 @@ void check_contradictions(const TrainPlan& plan) {
          "or choose amp-fp16 or fp16-master");
 }
 
+TrainPlan plan_of(const TrainConfig& defaults, std::span<const Layer> layers) {
+  TrainPlan plan{defaults, {}};
+  plan.sources = assign_all(settings_of(plan.config), layers);
+  check_contradictions(plan);
+  check_ignored(plan);
+  if (!models::is_utf8(to_toml(plan)))  // the settings are: what is before a relative path is not
+    fail(
+        "the current directory's name is not UTF-8, as config.toml is, where it would be recorded ",
+        "with --data: rename it, or give whole paths");
+  return plan;
+}
+
 std::optional<TrainPlan> plan_training(Args args) {
-  TrainPlan plan;
-  const std::vector<Setting> settings = settings_of(plan.config);
+  TrainConfig config;
+  const std::vector<Setting> settings = settings_of(config);
   auto flags = read_flags(settings, args, "train",
                           "Trains a small GPT on a text, on token files or on the toy language.");
   if (!flags) return std::nullopt;
@@ -115,14 +127,7 @@ std::optional<TrainPlan> plan_training(Args args) {
     layers.push_back(read_toml(settings, models::read_file(file, "configuration"), file));
   if (of_run) check_whole(layers[0], file);
   layers.push_back(std::move(*flags));
-  plan.sources = assign_all(settings, layers);
-  check_contradictions(plan);
-  check_ignored(plan);
-  if (!models::is_utf8(to_toml(plan)))  // the settings are: what is before a relative path is not
-    fail(
-        "the current directory's name is not UTF-8, as config.toml is, where it would be recorded ",
-        "with --data: rename it, or give whole paths");
-  return plan;
+  return plan_of({}, layers);
 }
 
 std::string to_toml(const TrainPlan& plan) {

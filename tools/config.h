@@ -73,6 +73,9 @@ struct TrainPlan {
 /// been printed. Throws Error.
 std::optional<TrainPlan> plan_training(Args args);
 
+/// The layers over the defaults. Throws Error, also where a flag has no effect.
+TrainPlan plan_of(const TrainConfig& defaults, std::span<const Layer> layers);
+
 /// Throws Error where two settings contradict each other, naming both with their values and
 /// sources.
 void check_contradictions(const TrainPlan& plan);
