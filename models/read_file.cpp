@@ -33,7 +33,7 @@ size_t size_of_file(const std::string& path) {
 
 }  // namespace
 
-std::ifstream open_file(const std::string& path, const std::string& what, size_t& size) {
+void check_file(const std::string& path, const std::string& what) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
     refuse(what, path, "is a directory: give a file in it");
@@ -41,9 +41,15 @@ std::ifstream open_file(const std::string& path, const std::string& what, size_t
   if (kind == std::filesystem::file_type::block ||
       (kind == std::filesystem::file_type::character && !is_terminal_or_null(path)))
     refuse(what, path, "is a device, which may have no end: give a file or a pipe");
+  if (::access(path.c_str(), R_OK) == 0) return;
+  if (errno == ENOENT) refuse(what, path, "does not exist");
+  refuse(what, path, std::string("cannot be opened: ") + std::strerror(errno));
+}
+
+std::ifstream open_file(const std::string& path, const std::string& what, size_t& size) {
+  check_file(path, what);
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file && errno == ENOENT) refuse(what, path, "does not exist");
   if (!file) refuse(what, path, std::string("cannot be opened: ") + std::strerror(errno));
   size = size_of_file(path);
   return file;

@@ -5,6 +5,10 @@
 
 namespace minim::models {
 
+/// Throws Error when it is missing, not a file or a pipe, or may not be read; opens nothing that
+/// could wait.
+void check_file(const std::string& path, const std::string& what);
+
 /// At its beginning. @param what the file is for, for the message: "data", "tokenizer" ... @param
 /// size is set to its bytes, or 0 for a pipe. Throws Error when it is missing, not a file, or
 /// cannot be opened.

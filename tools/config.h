@@ -47,7 +47,7 @@ struct TrainConfig {
     bool operator==(const Amp&) const = default;
   } amp;
   struct Run {
-    std::string out = "out", device = "cpu";
+    std::string out = "out/run", device = "cpu";
     std::int64_t threads = 0, log_every = 10, eval_every = 100, checkpoint_every = 200;
     bool grad_stats = false;
     bool checkpoint_activations = false, anomaly = false, profile = false;

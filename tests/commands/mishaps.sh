@@ -25,6 +25,10 @@ refuses none "in use by process $running" train "${small[@]}" --steps 5 --out li
 refuses none "in use by process $running" train "${small[@]}" --steps 5 --out live/
 refuses none "in use by process $running" train --resume live
 [[ ! -e live.1 ]] || failed "a live run was moved aside"
+echo short >short
+refuses none "'nowhere' does not exist" train "${small[@]:2}" --data nowhere --out live
+refuses none "training split of short has 5 tokens; block 16 needs >= 17" \
+  train "${small[@]:2}" --data short --out live
 kill -9 "$running"
 finish
 succeeds train "${small[@]}" --steps 5 --out live
@@ -119,6 +123,9 @@ done
 echo "a token file that changes ends its run, saved; one that is written anew is another file"
 
 succeeds train "${small[@]}" --steps 2 --out whole
+succeeds train "${small[@]}" --steps 2 --out out/named
+for again in 1 2; do succeeds train "${small[@]}" --steps 2; done
+[[ $(ls out | xargs) == "named run run.1" ]] || failed "the default --out is not a run of its own"
 for inner in whole/checkpoint whole/checkpoint/more whole/checkpoint.new; do
   refuses "$inner" "is a checkpoint of a run" train "${small[@]}" --steps 2 --out "$inner"
 done
