@@ -5,7 +5,9 @@
 #include <filesystem>
 
 #include "minim/core/error.h"
+#include "minim/models/manifest.h"
 #include "minim/models/read_file.h"
+#include "minim/models/sync_file.h"
 #include "minim/models/utf8.h"
 #include "minim/tools/commands.h"
 
@@ -46,6 +48,15 @@ void check_whole(const Layer& found, const std::string& file) {
            "with --config");
 }
 
+/// A run goes on in its directory, of which a checkpoint is a part.
+void refuse_checkpoint(const std::string& resume) {
+  std::filesystem::path dir = std::filesystem::path(resume).lexically_normal();
+  if (!dir.has_filename()) dir = dir.parent_path();
+  if (std::filesystem::exists(dir / models::kManifestName))
+    fail("--resume '", resume, "' is a checkpoint: give the directory of its run, --resume ",
+         models::parent_of(dir).string());
+}
+
 }  // namespace
 
 TrainConfig with_whole_paths(TrainConfig c) {
@@ -55,6 +66,7 @@ TrainConfig with_whole_paths(TrainConfig c) {
   if (c.input.val_data != "none") whole(c.input.val_data);
   if (c.input.tokenizer.ends_with(".model")) whole(c.input.tokenizer);
   if (c.run.profile_trace != "none") whole(c.run.profile_trace);
+  whole(c.run.out);
   return c;
 }
 
@@ -105,7 +117,7 @@ TrainPlan plan_of(const TrainConfig& defaults, std::span<const Layer> layers) {
   if (!models::is_utf8(to_toml(plan)))  // the settings are: what is before a relative path is not
     fail(
         "the current directory's name is not UTF-8, as config.toml is, where it would be recorded ",
-        "with --data: rename it, or give whole paths");
+        "with --out and --data: rename it, or give whole paths");
   return plan;
 }
 
@@ -117,6 +129,7 @@ std::optional<TrainPlan> plan_training(Args args) {
   if (!flags) return std::nullopt;
   const std::string resume = given(*flags, "resume");
   std::string file = given(*flags, "config");
+  if (!resume.empty()) refuse_checkpoint(resume);
   const bool of_run = file.empty() && !resume.empty();
   if (of_run) file = resume + "/config.toml";
   if (!resume.empty() && given(*flags, "out").empty())

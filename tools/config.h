@@ -85,7 +85,7 @@ std::string resolved_loss_scale(const TrainConfig& config);
 
 /// Files are looked up from where the run began: the same with absolute paths.
 TrainConfig with_whole_paths(TrainConfig config);
-/// The plan as config.toml, with whole paths of what is read, so that it means the same from every
+/// The plan as config.toml, with whole paths, so that it means the same from every
 /// directory; reads back to the same configuration (but for `config` and `resume`).
 std::string to_toml(const TrainPlan& plan);
 
