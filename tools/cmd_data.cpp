@@ -95,9 +95,14 @@ void print(const ordered_json& j) {
 void check_target(const Options& o) {
   if (!o.to.ends_with(".bin"))
     fail("--to ", o.to, ": a token file's name ends in .bin, by which minim train knows it");
-  for (const std::string& file : o.files)
-    if (std::filesystem::exists(o.to) && std::filesystem::equivalent(file, o.to))
-      fail("--to ", o.to, " is one of the files that are read: give another name");
+  std::vector<std::string> read = o.files;
+  read.push_back(o.tokenizer);
+  std::error_code not_there;
+  for (const char* suffix : {"", ".tmp", ".tokenizer.json", ".tokenizer.json.tmp"})
+    for (const std::string& file : read)
+      if (std::filesystem::equivalent(file, o.to + suffix, not_there))
+        fail("--to ", o.to, " writes '", o.to, suffix, "', which is one of the files that are read",
+             ": give another name");
 }
 
 }  // namespace

@@ -253,6 +253,11 @@ refuses run "made with another tokenizer" eval --model run --data text.bin
 refuses run "no file is given" data
 refuses run "'nowhere' does not exist" data nowhere
 refuses text.bin "is one of the files that are read" data text.bin --to text.bin
+for name in to.bin.tmp to.bin.tokenizer.json to.bin.tokenizer.json.tmp; do
+  cp text $name
+  refuses $name "'to.bin${name#to.bin}', which is one of the files that are read" data text ./$name --to to.bin
+  rm $name
+done
 refuses run "ends in .bin" data text --to run/text
 refuses run "'nowhere/x.bin' cannot be written" data text --to nowhere/x.bin
 refuses run "unknown flag --tto; did you mean --to?" data text --tto x.bin
