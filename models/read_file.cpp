@@ -5,11 +5,14 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <future>
 
 #include "minim/core/allocator.h"
 #include "minim/core/error.h"
+#include "minim/core/warn.h"
 
 namespace minim::models {
 namespace {
@@ -31,6 +34,18 @@ size_t size_of_file(const std::string& path) {
   return size_t(std::filesystem::file_size(path, ignored));
 }
 
+/// A pipe that nobody writes to keeps its reader waiting, who says so after a second.
+std::ifstream open_pipe(const std::string& path, const std::string& what) {
+  std::promise<void> opened;
+  const auto tell = std::async(std::launch::async, [&, is_open = opened.get_future()] {
+    if (is_open.wait_for(std::chrono::seconds(1)) == std::future_status::timeout)
+      warn(what, " file '", path, "' is a pipe that nobody has opened to write to: waiting for it");
+  });
+  std::ifstream file(path, std::ios::binary);
+  opened.set_value();
+  return file;
+}
+
 }  // namespace
 
 void check_file(const std::string& path, const std::string& what) {
@@ -48,6 +63,7 @@ void check_file(const std::string& path, const std::string& what) {
 
 std::ifstream open_file(const std::string& path, const std::string& what, size_t& size) {
   check_file(path, what);
+  if (std::filesystem::is_fifo(path)) return open_pipe(path, what);
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) refuse(what, path, std::string("cannot be opened: ") + std::strerror(errno));
