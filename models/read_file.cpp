@@ -5,11 +5,14 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <future>
 
 #include "minim/core/allocator.h"
 #include "minim/core/error.h"
+#include "minim/core/warn.h"
 
 namespace minim::models {
 namespace {
@@ -31,9 +34,21 @@ size_t size_of_file(const std::string& path) {
   return size_t(std::filesystem::file_size(path, ignored));
 }
 
+/// A pipe that nobody writes to keeps its reader waiting, who says so after a second.
+std::ifstream open_pipe(const std::string& path, const std::string& what) {
+  std::promise<void> opened;
+  const auto tell = std::async(std::launch::async, [&, is_open = opened.get_future()] {
+    if (is_open.wait_for(std::chrono::seconds(1)) == std::future_status::timeout)
+      warn(what, " file '", path, "' is a pipe that nobody has opened to write to: waiting for it");
+  });
+  std::ifstream file(path, std::ios::binary);
+  opened.set_value();
+  return file;
+}
+
 }  // namespace
 
-std::ifstream open_file(const std::string& path, const std::string& what, size_t& size) {
+void check_file(const std::string& path, const std::string& what) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
     refuse(what, path, "is a directory: give a file in it");
@@ -41,9 +56,16 @@ std::ifstream open_file(const std::string& path, const std::string& what, size_t
   if (kind == std::filesystem::file_type::block ||
       (kind == std::filesystem::file_type::character && !is_terminal_or_null(path)))
     refuse(what, path, "is a device, which may have no end: give a file or a pipe");
+  if (::access(path.c_str(), R_OK) == 0) return;
+  if (errno == ENOENT) refuse(what, path, "does not exist");
+  refuse(what, path, std::string("cannot be opened: ") + std::strerror(errno));
+}
+
+std::ifstream open_file(const std::string& path, const std::string& what, size_t& size) {
+  check_file(path, what);
+  if (std::filesystem::is_fifo(path)) return open_pipe(path, what);
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file && errno == ENOENT) refuse(what, path, "does not exist");
   if (!file) refuse(what, path, std::string("cannot be opened: ") + std::strerror(errno));
   size = size_of_file(path);
   return file;

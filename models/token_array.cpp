@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -27,6 +28,7 @@ class TokenArray::File {
     if (file_ < 0 || fstat(file_, &opened_) != 0)
       fail("file '", path_, "' cannot be opened: ", std::strerror(errno));
     if (size_t(opened_.st_size) != size) fail_changed(size, size_t(opened_.st_size));
+    written_ = time_of(opened_), hash_ = hash();
     posix_fadvise(file_, 0, 0, POSIX_FADV_RANDOM);  // sequences lie anywhere
   }
   ~File() { close(file_); }
@@ -34,6 +36,21 @@ class TokenArray::File {
   File& operator=(const File&) = delete;
 
   void read(size_t offset, std::span<std::byte> out) const {
+    take(offset, out);
+    struct stat now {};
+    if (fstat(file_, &now) != 0 || now.st_size != opened_.st_size)
+      fail_changed(size_t(opened_.st_size), size_t(now.st_size));
+    if (time_of(now) == written_) return;
+    if (hash() != hash_) fail_changed(size_t(opened_.st_size), size_t(now.st_size));
+    written_ = time_of(now);  // a touch
+  }
+
+ private:
+  static int64_t time_of(const struct stat& of) {
+    return of.st_mtim.tv_sec * 1'000'000'000 + of.st_mtim.tv_nsec;
+  }
+
+  void take(size_t offset, std::span<std::byte> out) const {
     for (size_t done = 0; done < out.size();) {
       const ssize_t n = pread(file_, out.data() + done, out.size() - done, off_t(offset + done));
       if (n < 0 && errno == EINTR) continue;
@@ -41,14 +58,21 @@ class TokenArray::File {
       if (n == 0) break;
       done += size_t(n);
     }
-    struct stat now {};
-    if (fstat(file_, &now) != 0 || now.st_size != opened_.st_size ||
-        now.st_mtim.tv_sec != opened_.st_mtim.tv_sec ||
-        now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec)
-      fail_changed(size_t(opened_.st_size), size_t(now.st_size));
   }
 
- private:
+  /// Of all bytes, eight at a time, and zeros after the last: each step is a bijection (FNV-1a), so
+  /// that one changed word changes the result.
+  uint64_t hash() const {
+    uint64_t hash = 0xcbf29ce484222325u;
+    std::vector<uint64_t> words(size_t{1} << 17);
+    for (size_t at = 0; at < size_t(opened_.st_size); at += words.size() * sizeof words[0]) {
+      std::ranges::fill(words, 0);
+      take(at, std::as_writable_bytes(std::span(words)));
+      for (const uint64_t word : words) hash = (hash ^ word) * 0x100000001b3u;
+    }
+    return hash;
+  }
+
   [[noreturn]] void fail_changed(size_t before, size_t now) const {
     fail("file '", path_, "' was changed while it was in use: it had ", before, " bytes, it has ",
          now, ": put it back, or begin anew; write a new file beside it and rename that");
@@ -57,6 +81,8 @@ class TokenArray::File {
   std::string path_;
   int file_;
   struct stat opened_ {};
+  mutable std::atomic<int64_t> written_{0};  // when; one that is later and the same is as good
+  uint64_t hash_ = 0;
 };
 
 TokenArray TokenArray::in_file(const std::string& path, size_t offset, size_t width, size_t count) {

@@ -22,8 +22,8 @@ class TokenArray {
   static TokenArray in_file(const std::string& path, size_t offset, size_t width, size_t count);
 
   size_t size() const { return size_; }
-  /// Widens tokens start .. start + out.size() - 1. Throws Error when there are fewer, and when a
-  /// file has changed since it was opened.
+  /// Widens tokens start .. start + out.size() - 1. Throws Error when there are fewer, and when the
+  /// bytes of a file have changed since it was opened.
   void read(size_t start, std::span<int64_t> out) const { copy(start, out); }
   void read(size_t start, std::span<int32_t> out) const { copy(start, out); }
   std::vector<int32_t> to_vector() const;

@@ -89,8 +89,8 @@ TEST_CASE("the written config.toml reads back to the same configuration") {
   TrainConfig back = plan({"--config", file}).config;
   CHECK(back.config == file);
   back.config.clear();
-  for (std::string& data : p.config.input.data) data = std::filesystem::absolute(data).string();
-  CHECK(back == p.config);
+  CHECK(back == with_whole_paths(p.config));
+  CHECK(back.run.out == std::filesystem::absolute(p.config.run.out));
   CHECK(to_toml(p).find("lr = 0.1  # --lr\n") != std::string::npos);
 }
 

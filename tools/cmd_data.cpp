@@ -95,9 +95,14 @@ void print(const ordered_json& j) {
 void check_target(const Options& o) {
   if (!o.to.ends_with(".bin"))
     fail("--to ", o.to, ": a token file's name ends in .bin, by which minim train knows it");
-  for (const std::string& file : o.files)
-    if (std::filesystem::exists(o.to) && std::filesystem::equivalent(file, o.to))
-      fail("--to ", o.to, " is one of the files that are read: give another name");
+  std::vector<std::string> read = o.files;
+  read.push_back(o.tokenizer);
+  std::error_code not_there;
+  for (const char* suffix : {"", ".tmp", ".tokenizer.json", ".tokenizer.json.tmp"})
+    for (const std::string& file : read)
+      if (std::filesystem::equivalent(file, o.to + suffix, not_there))
+        fail("--to ", o.to, " writes '", o.to, suffix, "', which is one of the files that are read",
+             ": give another name");
 }
 
 }  // namespace
@@ -108,8 +113,10 @@ int cmd_data(Args args) {
   const auto flags = read_flags(settings, args, "data",
                                 "Shows what is in texts and token files; turns texts into one.");
   if (!flags) return 0;
-  assign_all(settings, std::span(&*flags, 1));
+  const Sources sources = assign_all(settings, std::span(&*flags, 1));
   if (options.files.empty()) fail("no file is given: minim data FILE ... [--to OUT.bin]");
+  refuse_unused(sources,
+                {{"vocab", options.files.front().ends_with(".bin"), "a token file (FILE.bin)"}});
   const models::LoadedFiles loaded = models::load_each(
       {.train = options.files,
        .tokenizer = options.tokenizer,

@@ -162,9 +162,10 @@ std::string largest_weights(const models::Decoder& model) {
 void check_required(const Options& o, const Sources& sources) {
   if (o.model.empty()) fail("--model is missing: give the --out directory of a training run");
   if (o.data.empty()) fail("--data is missing: give a text, a token file (.bin), or toy");
-  for (const char* name : {"seed", "toy-tokens"})
-    if (!is_toy(o) && sources.contains(name))
-      fail("--", name, " is for the toy text, not for --data ", o.data.front(), ": leave it out");
+  refuse_unused(sources, {{"seed", is_toy(o), "the toy text (--data toy)"},
+                          {"toy-tokens", is_toy(o), "the toy text (--data toy)"},
+                          {"val-fraction", o.split == "val", "--split val"},
+                          policy_use(o.precision)});
 }
 
 }  // namespace

@@ -86,8 +86,11 @@ int cmd_sample(Args args) {
   const std::vector<Setting> settings = settings_of(options);
   const auto flags = read_flags(settings, args, "sample", "Writes text with a trained model.");
   if (!flags) return 0;
-  assign_all(settings, std::span(&*flags, 1));
+  const Sources sources = assign_all(settings, std::span(&*flags, 1));
   if (options.model.empty()) fail("--model is missing: give the --out directory of a training run");
+  const bool draws = options.sampling.temperature > 0;
+  refuse_unused(sources, {{"top-k", draws, "drawing (a --temperature above 0)"},
+                          {"seed", draws, "drawing (a --temperature above 0)"}});
   set_threads(int(options.threads));
   options.sampling.seed = uint64_t(options.seed);
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "minim/amp/precision.h"
 #include "minim/core/error.h"
 #include "minim/core/warn.h"
 
@@ -22,6 +23,11 @@ Setting policy_setting(std::string& value) {
           .value = &value,
           .help = "which ops autocast runs in 16 bits (see minim ops)",
           .choices = {"torch", "lean"}};
+}
+
+Use policy_use(const std::string& precision) {
+  return {"policy", amp::resolve_precision(precision, "auto").autocast,
+          "autocast (--precision amp-bf16 or amp-fp16)"};
 }
 
 Setting threads_setting(std::int64_t& value) {

@@ -15,6 +15,7 @@ constexpr std::string_view kVersion = "0.1.0";
 // Settings that several commands have.
 Setting model_setting(std::string& value);
 Setting policy_setting(std::string& value);
+Use policy_use(const std::string& precision);
 Setting threads_setting(std::int64_t& value);
 Setting json_setting(bool& value);
 Setting strict_setting(bool& value);

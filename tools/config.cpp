@@ -5,8 +5,11 @@
 #include <filesystem>
 
 #include "minim/core/error.h"
+#include "minim/models/manifest.h"
 #include "minim/models/read_file.h"
+#include "minim/models/sync_file.h"
 #include "minim/models/utf8.h"
+#include "minim/tools/commands.h"
 
 namespace minim {
 namespace {
@@ -15,31 +18,24 @@ bool uses_fp16(const TrainConfig& config) {
   return config.amp.precision.find("fp16") != std::string::npos;
 }
 
-/// A flag that has no effect beside the other settings is a mistake of its own.
 void check_ignored(const TrainPlan& plan) {
   const TrainConfig& c = plan.config;
   const bool toy = c.input.is_toy(), tokens = c.input.is_tokens();
-  struct Row {
-    const char* name;
-    bool used;
-    const char* needs;
-  };
-  const Row rows[] = {
-      {"vocab", tokens, "a token file (--data FILE.bin)"},
-      {"tokenizer", !toy && !tokens, "a text (--data FILE)"},
-      {"toy-tokens", toy, "the toy language (--data toy)"},
-      {"beta2", c.train.optimizer != "sgd", "--optimizer adamw or adam"},
-      {"eps", c.train.optimizer != "sgd", "--optimizer adamw or adam"},
-      {"amsgrad", c.train.optimizer.starts_with("adam"), "--optimizer adamw or adam"},
-      {"nesterov", !c.train.optimizer.starts_with("adam"), "--optimizer sgd or muon"},
-      {"decay-share", c.train.schedule == "wsd", "--schedule wsd"},
-      {"kv-heads", c.model.model == "llama", "--model llama"},
-      {"bias", c.model.model == "gpt", "--model gpt"},
-      {"min-lr", c.train.schedule != "constant", "a --schedule that falls"},
-  };
-  for (const Row& row : rows)
-    if (!row.used && source_of(plan.sources, row.name).starts_with("--"))
-      fail("--", row.name, " has no effect here: it is for ", row.needs, "; leave it out");
+  refuse_unused(plan.sources,
+                {
+                    {"vocab", tokens, "a token file (--data FILE.bin)"},
+                    {"tokenizer", !toy && !tokens, "a text (--data FILE)"},
+                    {"toy-tokens", toy, "the toy language (--data toy)"},
+                    {"beta2", c.train.optimizer != "sgd", "--optimizer adamw or adam"},
+                    {"eps", c.train.optimizer != "sgd", "--optimizer adamw or adam"},
+                    {"amsgrad", c.train.optimizer.starts_with("adam"), "--optimizer adamw or adam"},
+                    {"nesterov", !c.train.optimizer.starts_with("adam"), "--optimizer sgd or muon"},
+                    {"decay-share", c.train.schedule == "wsd", "--schedule wsd"},
+                    {"kv-heads", c.model.model == "llama", "--model llama"},
+                    {"bias", c.model.model == "gpt", "--model gpt"},
+                    {"min-lr", c.train.schedule != "constant", "a --schedule that falls"},
+                    policy_use(c.amp.precision),
+                });
 }
 
 /// A run's own config.toml has every setting; one that was emptied or cut would resume with
@@ -52,6 +48,15 @@ void check_whole(const Layer& found, const std::string& file) {
            "with --config");
 }
 
+/// A run goes on in its directory, of which a checkpoint is a part.
+void refuse_checkpoint(const std::string& resume) {
+  std::filesystem::path dir = std::filesystem::path(resume).lexically_normal();
+  if (!dir.has_filename()) dir = dir.parent_path();
+  if (std::filesystem::exists(dir / models::kManifestName))
+    fail("--resume '", resume, "' is a checkpoint: give the directory of its run, --resume ",
+         models::parent_of(dir).string());
+}
+
 }  // namespace
 
 TrainConfig with_whole_paths(TrainConfig c) {
@@ -61,6 +66,7 @@ TrainConfig with_whole_paths(TrainConfig c) {
   if (c.input.val_data != "none") whole(c.input.val_data);
   if (c.input.tokenizer.ends_with(".model")) whole(c.input.tokenizer);
   if (c.run.profile_trace != "none") whole(c.run.profile_trace);
+  whole(c.run.out);
   return c;
 }
 
@@ -103,14 +109,27 @@ void check_contradictions(const TrainPlan& plan) {
          "or choose amp-fp16 or fp16-master");
 }
 
+TrainPlan plan_of(const TrainConfig& defaults, std::span<const Layer> layers) {
+  TrainPlan plan{defaults, {}};
+  plan.sources = assign_all(settings_of(plan.config), layers);
+  check_contradictions(plan);
+  check_ignored(plan);
+  if (!models::is_utf8(to_toml(plan)))  // the settings are: what is before a relative path is not
+    fail(
+        "the current directory's name is not UTF-8, as config.toml is, where it would be recorded ",
+        "with --out and --data: rename it, or give whole paths");
+  return plan;
+}
+
 std::optional<TrainPlan> plan_training(Args args) {
-  TrainPlan plan;
-  const std::vector<Setting> settings = settings_of(plan.config);
+  TrainConfig config;
+  const std::vector<Setting> settings = settings_of(config);
   auto flags = read_flags(settings, args, "train",
                           "Trains a small GPT on a text, on token files or on the toy language.");
   if (!flags) return std::nullopt;
   const std::string resume = given(*flags, "resume");
   std::string file = given(*flags, "config");
+  if (!resume.empty()) refuse_checkpoint(resume);
   const bool of_run = file.empty() && !resume.empty();
   if (of_run) file = resume + "/config.toml";
   if (!resume.empty() && given(*flags, "out").empty())
@@ -121,14 +140,7 @@ std::optional<TrainPlan> plan_training(Args args) {
     layers.push_back(read_toml(settings, models::read_file(file, "configuration"), file));
   if (of_run) check_whole(layers[0], file);
   layers.push_back(std::move(*flags));
-  plan.sources = assign_all(settings, layers);
-  check_contradictions(plan);
-  check_ignored(plan);
-  if (!models::is_utf8(to_toml(plan)))  // the settings are: what is before a relative path is not
-    fail(
-        "the current directory's name is not UTF-8, as config.toml is, where it would be recorded ",
-        "with --data: rename it, or give whole paths");
-  return plan;
+  return plan_of({}, layers);
 }
 
 std::string to_toml(const TrainPlan& plan) {

@@ -47,7 +47,7 @@ struct TrainConfig {
     bool operator==(const Amp&) const = default;
   } amp;
   struct Run {
-    std::string out = "out", device = "cpu";
+    std::string out = "out/run", device = "cpu";
     std::int64_t threads = 0, log_every = 10, eval_every = 100, checkpoint_every = 200;
     bool grad_stats = false;
     bool checkpoint_activations = false, anomaly = false, profile = false;
@@ -73,6 +73,9 @@ struct TrainPlan {
 /// been printed. Throws Error.
 std::optional<TrainPlan> plan_training(Args args);
 
+/// The layers over the defaults. Throws Error, also where a flag has no effect.
+TrainPlan plan_of(const TrainConfig& defaults, std::span<const Layer> layers);
+
 /// Throws Error where two settings contradict each other, naming both with their values and
 /// sources.
 void check_contradictions(const TrainPlan& plan);
@@ -82,7 +85,7 @@ std::string resolved_loss_scale(const TrainConfig& config);
 
 /// Files are looked up from where the run began: the same with absolute paths.
 TrainConfig with_whole_paths(TrainConfig config);
-/// The plan as config.toml, with whole paths of what is read, so that it means the same from every
+/// The plan as config.toml, with whole paths, so that it means the same from every
 /// directory; reads back to the same configuration (but for `config` and `resume`).
 std::string to_toml(const TrainPlan& plan);
 

@@ -15,6 +15,7 @@
 
 #include "minim/core/parallel.h"
 #include "minim/models/atomic_dir.h"
+#include "minim/models/read_file.h"
 #include "minim/models/run_log.h"
 #include "minim/models/sync_file.h"
 #include "minim/optim/gradient_statistics.h"
@@ -99,6 +100,22 @@ std::string summary_json(const Summary& s) {
 /// " (0.1234 above the floor)" where the floor is known.
 std::string above(const std::optional<double>& floor, double loss) {
   return floor ? fmt::format(" ({} above the floor)", number(loss - *floor, ".4f")) : "";
+}
+
+/// What the files of --data show unread, before a directory is made or held for a run of them.
+void check_files(const TrainConfig& c) {
+  if (c.input.is_toy()) return;
+  if (c.input.val_data != "none") models::check_file(c.input.val_data, "data");
+  double bytes = 0;
+  bool is_known = !c.input.tokenizer.ends_with(".model");  // it may make more tokens than bytes
+  for (const std::string& file : c.input.data) {
+    models::check_file(file, "data");
+    is_known = is_known && fs::is_regular_file(file);
+    if (is_known) bytes += double(fs::file_size(file));
+  }
+  const double most = bytes / (c.input.is_tokens() ? 2 : 1), part = 1 - c.input.val_fraction;
+  if (is_known && most * (c.input.val_data == "none" ? part : 1) <= double(c.model.block))
+    Trainer{c};  // says what is wrong with so few
 }
 
 /// Whether the trace can be written, or can be once the run's directory is there: asked before
@@ -236,6 +253,7 @@ Summary run_training(const TrainPlan& plan, std::ostream& out) {
   const DeviceScope on(device_named(c.run.device));
   set_threads(int(c.run.threads));
   memory::reset_peak();
+  check_files(c);
   RunDirectory held(c.run.out);
   const fs::path& dir = held.path();
   Trainer trainer(c);

@@ -179,6 +179,12 @@ std::string source_of(const Sources& sources, std::string_view name) {
   return found == sources.end() ? "default" : found->second;
 }
 
+void refuse_unused(const Sources& sources, std::initializer_list<Use> uses) {
+  for (const Use& use : uses)
+    if (!use.used && source_of(sources, use.name).starts_with("--"))
+      fail("--", use.name, " has no effect here: it is for ", use.needs, "; leave it out");
+}
+
 std::string given(const Layer& assignments, std::string_view name) {
   std::string value;
   for (const Assignment& a : assignments)

@@ -3,6 +3,7 @@
 // of them can fall behind.
 #pragma once
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <optional>
@@ -78,6 +79,16 @@ std::string given(const Layer& assignments, std::string_view name);
 /// setting given twice in one layer, and (last, so that the message can tell what it clashes with)
 /// an unknown name.
 Sources assign_all(std::span<const Setting> settings, std::span<const Layer> layers);
+
+/// Where a flag has an effect, in words that say what it is for.
+struct Use {
+  std::string_view name;
+  bool used;
+  std::string_view needs;
+};
+/// Throws Error for a flag that was given and has no effect beside the other settings: that is a
+/// mistake of its own.
+void refuse_unused(const Sources& sources, std::initializer_list<Use> uses);
 
 /// The flags in `args`. nullopt: --help was asked for and has been printed. Throws Error for a flag
 /// without its value and for a word that belongs to no flag; unknown flags are passed on to

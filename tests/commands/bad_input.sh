@@ -82,6 +82,10 @@ refuses_train "--vocab has no effect here" --data text --vocab 5
 refuses_train "--vocab has no effect here" --vocab 5
 refuses_train "--tokenizer has no effect here" --data raw.bin --vocab 100 --tokenizer byte
 refuses_train "--toy-tokens has no effect here" --data text --toy-tokens 50
+for precision in fp32 bf16-master fp16-master bf16-sr; do
+  refuses_train "--policy has no effect here" --precision $precision --policy lean
+done
+refuses run "--policy has no effect here" train --resume run --steps 12 --policy lean
 refuses_train "--min-lr has no effect here" --schedule constant --min-lr 1e-4
 refuses_train "NUL byte" --config nul.toml
 printf '[input]\ndata = []\n' >none.toml
@@ -224,6 +228,12 @@ refuses run "top-k = -1" sample --model run --top-k -1
 refuses run "--prompt" sample --model run --prompt "☃"
 refuses run "longer than the model's block of 16" eval --model run --data toy --block 17
 refuses run "--data is missing" eval --model run
+refuses run "--policy has no effect here" eval --model run --data toy --policy lean
+refuses run "--val-fraction has no effect here" eval --model run --data toy --split all --val-fraction 0.3
+refuses run "--seed has no effect here: it is for the toy text" eval --model run --data text --seed 3
+refuses run "--top-k has no effect here" sample --model run --temperature 0 --top-k 3
+refuses run "--seed has no effect here" sample --model run --temperature 0 --seed 3
+refuses run "--vocab has no effect here: it is for a token file" data text --vocab 99
 refuses run "--model is missing" sample
 refuses run "data file 'text'" eval --model run --data text
 refuses run "has token id 99" eval --model run --data raw.bin
@@ -243,6 +253,11 @@ refuses run "made with another tokenizer" eval --model run --data text.bin
 refuses run "no file is given" data
 refuses run "'nowhere' does not exist" data nowhere
 refuses text.bin "is one of the files that are read" data text.bin --to text.bin
+for name in to.bin.tmp to.bin.tokenizer.json to.bin.tokenizer.json.tmp; do
+  cp text $name
+  refuses $name "'to.bin${name#to.bin}', which is one of the files that are read" data text ./$name --to to.bin
+  rm $name
+done
 refuses run "ends in .bin" data text --to run/text
 refuses run "'nowhere/x.bin' cannot be written" data text --to nowhere/x.bin
 refuses run "unknown flag --tto; did you mean --to?" data text --tto x.bin

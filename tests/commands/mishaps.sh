@@ -25,6 +25,10 @@ refuses none "in use by process $running" train "${small[@]}" --steps 5 --out li
 refuses none "in use by process $running" train "${small[@]}" --steps 5 --out live/
 refuses none "in use by process $running" train --resume live
 [[ ! -e live.1 ]] || failed "a live run was moved aside"
+echo short >short
+refuses none "'nowhere' does not exist" train "${small[@]:2}" --data nowhere --out live
+refuses none "training split of short has 5 tokens; block 16 needs >= 17" \
+  train "${small[@]:2}" --data short --out live
 kill -9 "$running"
 finish
 succeeds train "${small[@]}" --steps 5 --out live
@@ -42,6 +46,9 @@ in_time() { timeout 10 "$real" "$@"; }
 minim=in_time
 refuses none "in use by process $running" train "${small[@]:2}" --data second --steps 5 --out twice
 minim=$real
+for ((wait = 0; wait < 1000; ++wait)); do [[ ! -s background ]] || break; sleep 0.01; done
+[[ $(<background) == "minim: warning: data file 'first' is a pipe that nobody has opened to write to: waiting"* ]] ||
+  failed "a run that waits for its data does not say so"
 cat text >first
 finish
 [[ $status -eq 0 && -e twice/summary.json && ! -e twice.1 && ! -e twice/lock ]] ||
@@ -71,6 +78,9 @@ tokens=("${small[@]:2}" --data ids.bin --vocab 50 --steps 1000000)
 "$minim" train "${tokens[@]}" --out shrunk >stdout 2>stderr &
 running=$!
 until [[ -s shrunk/log.jsonl ]]; do kill -0 "$running" || failed "the run ended too early"; done
+touch ids.bin
+step=$(wc -l <shrunk/log.jsonl)
+until [[ $(wc -l <shrunk/log.jsonl) -gt $((step + 50)) ]]; do kill -0 "$running" || failed "a touch ended the run"; done
 truncate -s 100 ids.bin
 finish
 [[ $status -eq 2 && $(<stderr) == *"'ids.bin' was changed while it was in use"* ]] || failed "status $status"
@@ -116,9 +126,12 @@ for ((i = 1; i <= 15; ++i)); do
   cmp -s two.bin new.bin || { of=loud && same_bytes two.bin loud.bin; }
   same_bytes two.bin.tokenizer.json $of.bin.tokenizer.json
 done
-echo "a token file that changes ends its run, saved; one that is written anew is another file"
+echo "a token file that changes ends its run, saved, one that is touched does not; one that is written anew is another file"
 
 succeeds train "${small[@]}" --steps 2 --out whole
+succeeds train "${small[@]}" --steps 2 --out out/named
+for again in 1 2; do succeeds train "${small[@]}" --steps 2; done
+[[ $(ls out | xargs) == "named run run.1" ]] || failed "the default --out is not a run of its own"
 for inner in whole/checkpoint whole/checkpoint/more whole/checkpoint.new; do
   refuses "$inner" "is a checkpoint of a run" train "${small[@]}" --steps 2 --out "$inner"
 done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # minim quickstart, short: four runs, a sample of each and one table. Its flags are those of train.
 . "$(dirname "$0")/common.sh"
-short=(--batch 2 --accum 1 --warmup 1)
+short=(--batch 2 --accum 1)
 succeeds quickstart "${short[@]}" --steps 2 --out two
 [[ $(ls two | xargs) == "1-fp32 2-amp-bf16 3-amp-fp16 4-amp-fp16" ]] || failed "the runs are: $(ls two)"
 for run in two/*; do
@@ -21,5 +21,17 @@ done
 
 succeeds quickstart "${short[@]}" --steps=2 --out=again
 for run in two/*; do same_bytes "$run/checkpoint/model.safetensors" "again/${run#two/}/checkpoint/model.safetensors"; done
-refuses two "precision is given twice" quickstart --precision fp32 --out two
+for flag in precision loss-scale config resume profile-trace; do
+  refuses two "--$flag is for one run, and quickstart makes four" quickstart --$flag fp32 --out two
+done
+refuses two "unknown flag --stepss; did you mean --steps?" quickstart --stepss 2 --out two
+refuses two "warmup = 5 (--warmup) is more than steps = 2 (--steps)" quickstart --steps 2 --warmup 5 --out two
+succeeds quickstart "${short[@]}" --steps 1 --policy lean --out lean
+grep -q "policy lean" stdout || failed "--policy is not applied"
+grep -q 'policy = "torch"' lean/1-fp32/config.toml || failed "fp32 has a policy"
+printf 'to be or not to be, that is the question\n%.0s' {1..50} >text
+succeeds quickstart "${short[@]}" --steps 1 --data text --out text-runs
+grep -q "^precision  *validation loss" stdout || failed "a text has no floor"
 succeeds quickstart --help
+grep -q "^Usage: minim quickstart" stdout && grep -q -- "--batch N  .*(default 128)" stdout || failed "not quickstart's help"
+! grep -qE -- "--(precision|loss-scale|resume|config|profile-trace)" stdout || failed "flags that it refuses"

@@ -161,13 +161,20 @@ done
 echo "stopped by SIGINT and by SIGTERM, saved, resumed: the same bytes"
 
 # From another directory, with another number of steps.
-mkdir -p elsewhere project && printf 'to be or not to be, that is the question\n%.0s' {1..20} >project/text
+mkdir -p elsewhere/deep project && printf 'to be or not to be, that is the question\n%.0s' {1..20} >project/text
 (cd project && "$minim" train --layers 1 --heads 2 --embd 16 --block 16 --batch 4 --steps 4 \
   --data text --out run >../stdout 2>../stderr) || failed "a run of project/text"
-(cd elsewhere && "$minim" train --resume ../project/run --steps 8 >../stdout 2>../stderr) ||
+(cd elsewhere/deep && "$minim" train --resume ../../project/run --steps 8 >../../stdout 2>../../stderr) ||
   failed "resumed from elsewhere"
 grep -q "^settings that are others from here on: steps 4 -> 8; the rate of the next step is 0.0015, not 0$" \
   stdout || failed "what changed is not told"
+(cd project && "$minim" train --config run/config.toml --steps 2 >../stdout 2>../stderr) &&
+  [[ -e project/run.1/config.toml ]] || failed "the saved configuration has another out"
+for checkpoint in run/checkpoint run/checkpoint/ ./run/./checkpoint//; do
+  refuses project "is a checkpoint: give the directory of its run, --resume project/run" \
+    train --resume project/$checkpoint --steps 12
+done
+refuses project "--resume project/run" train --resume project/run/checkpoint --out project/other
 echo "relative data are found from another directory; what changed is told"
 
 fp32=killed-fp32
