@@ -29,7 +29,7 @@ Ended with_memory(size_t bytes, Act&& act, Untouched&& untouched) {
     parallel_for(threads(), 1, [&](int64_t, int64_t) {
       for (const size_t bytes : {64, 4096, 1 << 20}) {
         constexpr MemoryKind kind = MemoryKind::activations;
-        memory::release(memory::allocate(bytes, {}, kind), bytes, {}, kind);
+        memory::release(memory::allocate(bytes, kind), bytes, kind);
         memory::give_scratch(memory::take_scratch(bytes), bytes);
       }
       for (++here; here < threads();) std::this_thread::yield();

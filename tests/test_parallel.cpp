@@ -182,7 +182,7 @@ TEST_CASE("the threads of a forked child count their memory, where its parent's 
     std::atomic<int> here{0};
     parallel_for(2, 1, [&](int64_t, int64_t) {
       constexpr MemoryKind kind = MemoryKind::activations;
-      memory::release(memory::allocate(64, {}, kind), 64, {}, kind);
+      memory::release(memory::allocate(64, kind), 64, kind);
       for (++here; here < 2;) std::this_thread::yield();
     });
     return memory::stats().total.current;
