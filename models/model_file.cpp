@@ -137,8 +137,11 @@ LoadedModel load_once(const fs::path& path) {
 }  // namespace
 
 Blob blob_of(const std::string& name, const Tensor& x, std::vector<Tensor>& keep) {
-  keep.push_back(
-      x.detach().clone().on_host());  // also of dense elements, which may change in place
+  return lent_blob(name, x.detach().clone(), keep);  // dense elements too may change in place
+}
+
+Blob lent_blob(const std::string& name, const Tensor& x, std::vector<Tensor>& keep) {
+  keep.push_back((x.is_contiguous() ? x.detach() : x.detach().clone()).on_host());
   const Tensor& dense = keep.back();
   return {name,
           x.dtype(),
@@ -154,10 +157,14 @@ Tensor tensor_of(const Blob& blob) {
 }
 
 void save_model(const std::filesystem::path& file, const Decoder& model, const Tokenizer& tokenizer,
-                const Metadata& extra) try {
+                const Metadata& extra, const NamedTensors& instead) try {
   std::vector<Tensor> keep;
   std::vector<Blob> blobs;
-  for (auto& [name, tensor] : model.state_dict()) blobs.push_back(blob_of(name, tensor, keep));
+  NamedTensors state = model.state_dict();
+  for (auto& [name, tensor] : state)
+    for (const auto& [other, values] : instead)
+      if (other == name) tensor = values;
+  for (const auto& [name, tensor] : state) blobs.push_back(lent_blob(name, tensor, keep));
   Metadata metadata = extra;
   metadata["format"] = kFormat;
   metadata["config"] = to_json(model.config());

@@ -10,9 +10,10 @@
 namespace minim::models {
 
 /// Parameters by dotted name; in the metadata the format "minim-gpt", the configuration, the
-/// tokenizer and `extra`.
+/// tokenizer and `extra`. Dense values are written from where they lie, those in `instead` for
+/// the ones of their names.
 void save_model(const std::filesystem::path& file, const Decoder& model, const Tokenizer& tokenizer,
-                const Metadata& extra = {});
+                const Metadata& extra = {}, const NamedTensors& instead = {});
 
 struct LoadedModel {
   std::unique_ptr<Decoder> model;  ///< in the dtype of the file
@@ -30,6 +31,8 @@ LoadedModel load_model(const std::filesystem::path& path);
 /// Tensors as blobs and back; `keep` holds copies that the blobs point into, which nothing that is
 /// done to x changes.
 Blob blob_of(const std::string& name, const Tensor& x, std::vector<Tensor>& keep);
+/// The same without a copy of dense elements: for a write at once, while nobody changes x.
+Blob lent_blob(const std::string& name, const Tensor& x, std::vector<Tensor>& keep);
 Tensor tensor_of(const Blob& blob);
 
 }  // namespace minim::models

@@ -56,6 +56,13 @@ std::vector<NamedState> Ema::state() const {
   return all;
 }
 
+std::vector<NamedState> Ema::averages() const {
+  std::vector<NamedState> all;
+  for (size_t i = 0; i < params_.size(); ++i)
+    all.emplace_back(params_[i].name(), averages_[i].to(params_[i].dtype()));
+  return all;
+}
+
 Ema::Swap::Swap(const Ema& ema) try : params_(ema.params_) {
   for (size_t i = 0; i < params_.size(); ++i)
     if (is_averaged(params_[i]))

@@ -37,6 +37,10 @@ class Ema {
   };
   Swap swap() const { return Swap(*this); }
 
+  /// Each average under its parameter's name, rounded to its dtype; shared with this where that is
+  /// the average's own.
+  std::vector<NamedState> averages() const;
+
   /// "updates", a 0-dim i64, and "<parameter>.ema" for each, shared with this.
   std::vector<NamedState> state() const;
   /// @throws Error as copy_state.

@@ -10,6 +10,7 @@
 
 #include "minim/models/model_file.h"
 #include "minim/models/read_file.h"
+#include "minim/tests/full_memory.h"
 #include "minim/tests/temp_dir.h"
 #include "minim/tools/run.h"
 #include "minim/tools/trainer.h"
@@ -90,6 +91,19 @@ TEST_CASE("validation uses the averaged weights and the file of them is a model 
   CHECK_THROWS_WITH_AS(Trainer(c).resume(temp.path),
                        doctest::Contains("ema: 0.99 in the checkpoint, 0 now"), Error);
 }
+
+// Sanitizers end the program instead.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("a run with averages is saved where there is no memory for a copy of its weights") {
+  const TempDir temp;
+  TrainConfig c = small("fp32", "adamw");
+  c.model.embd = 512;  // 13 MB of weights
+  Trainer trainer(c);
+  CHECK(test::with_memory(
+            6 << 20, [&] { trainer.save(temp.path); }, [] { return true; }) == test::Ended::whole);
+  CHECK_NOTHROW(Trainer(c).resume(temp.path));
+}
+#endif
 
 TEST_CASE("a run with grad-stats logs every parameter's gradient") {
   const TempDir temp;

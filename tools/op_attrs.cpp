@@ -24,6 +24,9 @@ std::pair<const char*, std::string> told(const std::optional<Index>&) {
 std::pair<const char*, std::string> told(const std::optional<DType>&) {
   return {"optional<DType>", "none"};
 }
+std::pair<const char*, std::string> told(const std::optional<Device>&) {
+  return {"optional<Device>", "none"};
+}
 std::pair<const char*, std::string> told(Reduction v) {
   return {"Reduction", std::array{"mean", "sum", "none", "batchmean"}[size_t(v)]};
 }

@@ -17,6 +17,7 @@ void each_attr(A& a, F f) {
   if constexpr (requires { a.dim; }) f("dim", a.dim);
   if constexpr (requires { a.keepdim; }) f("keepdim", a.keepdim);
   if constexpr (requires { a.dtype; }) f("dtype", a.dtype);
+  if constexpr (requires { a.device; }) f("device", a.device);
   if constexpr (requires { a.p; }) f("p", a.p);
   if constexpr (requires { a.eps; }) f("eps", a.eps);
   if constexpr (requires { a.lo; }) f("lo", a.lo), f("hi", a.hi);

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 void write_state(const fs::path& file, const std::vector<optim::NamedState>& state) {
   std::vector<Tensor> keep;
   std::vector<models::Blob> blobs;
-  for (const auto& [name, tensor] : state) blobs.push_back(models::blob_of(name, tensor, keep));
+  for (const auto& [name, tensor] : state) blobs.push_back(models::lent_blob(name, tensor, keep));
   models::write_safetensors(file, blobs);
 }
 
@@ -91,16 +91,16 @@ void compare_models(const models::DecoderConfig& was, const models::DecoderConfi
 
 void Trainer::save(const fs::path& dir) const {
   models::AtomicDirectory checkpoint(dir / "checkpoint");
-  auto save_model = [&](const char* name) {
+  auto save_model = [&](const char* name, const models::NamedTensors& instead) {
     models::save_model(checkpoint.staging() / name, *model_, data_.tokenizer,
-                       {{"step", std::to_string(step_)}, {"precision", config_.amp.precision}});
+                       {{"step", std::to_string(step_)}, {"precision", config_.amp.precision}},
+                       instead);
   };
-  save_model("model.safetensors");
+  save_model("model.safetensors", {});
   write_state(checkpoint.staging() / "optimizer.safetensors", optimizer_->state());
   if (ema_) {  // exact, to go on from, and as a model to use
     write_state(checkpoint.staging() / "ema.safetensors", ema_->state());
-    auto averaged = ema_->swap();
-    save_model("model_ema.safetensors");
+    save_model("model_ema.safetensors", ema_->averages());
   }
   const TrainState state{.step = step_,
                          .skipped = skipped_,

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # usage: install.sh BUILD_FOLDER
 # Installs the build into a scratch folder and follows the README of each example project against
-# it: its indented lines, in a copy of its folder. Then the command and each header, from there.
+# it: its indented lines, in a copy of its folder. Then an app as in the main README, the command and
+# each header, from there.
 set -euo pipefail
 [[ $# -eq 1 && -d $1 ]] || { echo "usage: $0 BUILD_FOLDER" >&2 && exit 2; }
+set -- "$(realpath "$1")"
 examples=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../../examples")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -16,6 +18,20 @@ for readme in "$examples"/*/README.md; do
   rm -rf build
   bash -euxc "$(sed -n 's/^    //p' README.md)"
 done
+
+# What the README says of an app: its CMake project and, for a static library, its line for g++.
+mkdir "$scratch/app" && cd "$scratch/app"
+cp "$examples/../docs/examples/program.cpp" app.cpp
+sed -n '/^```cmake/,/^```$/{/^```/!p}' "$examples/../README.md" >CMakeLists.txt
+cmake -B build -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$PREFIX" -Werror=dev
+cmake --build build
+build/app
+if [[ -e $PREFIX/lib/libminim.a ]]; then
+  line=$(sed -n 's/^    \(g++ .*libminim\.a.*\)/\1/p' "$examples/../README.md")
+  ! grep -q 'SENTENCEPIECE_LIBRARY.*NOTFOUND' "$1/CMakeCache.txt" || line=${line/-lsentencepiece/}
+  bash -euxc "${line//\~\/.local/$PREFIX}"
+  ./app
+fi
 
 "$PREFIX/bin/minim" info
 cd "$PREFIX/include"

@@ -41,6 +41,7 @@ void read_attr(Fields& f, const char* key, op::Pair& to) {
   f.read(key, both);
   if (both.rank() > 0) to = both.rank() == 1 ? op::Pair(both[0]) : op::Pair(both[0], both[1]);
 }
+void read_attr(Fields&, const char*, std::optional<Device>&) {}  // all of a judgement is on one
 void read_attr(Fields& f, const char* key, Reduction& to) {
   std::string name;
   f.read(key, name);
