@@ -210,3 +210,22 @@ TEST_CASE("sum_to adds in an order that threads do not change" * doctest::test_s
   CHECK(sums[0] == sums[1]);
   CHECK(sums[0] == sums[2]);
 }
+
+TEST_CASE("a device that is not there is refused by name, and the default one is a scope's" *
+          doctest::test_suite("host")) {
+  const Tensor x = ones({2});
+  CHECK(x.to(kHost).shared() == x.shared());
+  {
+    const DeviceScope scope(kHost);
+    CHECK(zeros({1}).device() == kHost);
+  }
+  CHECK_THROWS_WITH_AS(device_named("tpu"), "unknown device 'tpu'; known: cpu, cuda", Error);
+  if (available(DeviceKind::cuda)) return;
+  CHECK_THROWS_WITH_AS(empty({2}, DType::f32, {DeviceKind::cuda, 0}),
+                       doctest::Contains("there is no CUDA device"), Error);
+  CHECK_THROWS_WITH_AS(x.to(Device{DeviceKind::cuda, 0}),
+                       doctest::Contains("there is no CUDA device"), Error);
+  const DeviceScope scope({DeviceKind::cuda, 0});
+  CHECK_THROWS_AS(zeros({2}), Error);
+  CHECK((x * 2.0).to_vector() == std::vector<double>{2, 2});  // where x is
+}
