@@ -70,6 +70,21 @@ class ListOf {
   size_t size_ = 0;
 };
 
+/// A function that an op may leave out, which a constant expression can ask: under sanitizers GCC
+/// compares no address of a function there.
+template <class F>
+class Optional {
+ public:
+  constexpr Optional() = default;
+  constexpr Optional(F* f) : f_(f), given_(true) {}
+  constexpr bool given() const { return given_; }
+  constexpr operator F*() const { return f_; }
+
+ private:
+  F* f_ = nullptr;
+  bool given_ = false;
+};
+
 /// What the table of ops knows of an op beside its kernels. Bits count operands from 0.
 struct Spec {
   static constexpr int kAll = 0;
@@ -97,12 +112,12 @@ struct Spec {
   /// Sets the outputs' shapes, dtypes for Result::attribute, and strides where they are not
   /// row-major. By default pointwise ops broadcast, and rowwise ones go by `outputs`.
   /// @throws Error
-  void (*infer)(OpArgs&) = nullptr;
+  Optional<void(OpArgs&)> infer{};
   /// Rowwise ops: called after the shapes are set. @throws Error
-  void (*check)(OpArgs&) = nullptr;
+  Optional<void(OpArgs&)> check{};
   /// For views of all elements: the strides that make the result's gradient `g` the operand's;
   /// false where only a copy does.
-  bool (*unview)(const OpArgs&, const Arg& g, Strides&) = nullptr;
+  Optional<bool(const OpArgs&, const Arg& g, Strides&)> unview{};
 };
 
 /// One call that the generated tests make.

@@ -11,8 +11,6 @@ namespace detail {
 template <class Op, class Kind>
 inline constexpr bool is_kind = std::is_base_of_v<Kind, Op>;
 
-constexpr bool given(auto* function) { return function != nullptr; }
-
 /// Every mistake that a compiler can see, by name.
 template <class Op>
 constexpr void check_struct() {
@@ -29,13 +27,13 @@ constexpr void check_struct() {
   static_assert(
       pointwise || requires { Op::examples(); }, "the generated tests need examples() of this op");
   static_assert(
-      given(spec.infer) || !requires(OpArgs & args) { Op::infer(args); },
+      spec.infer.given() || !requires(OpArgs & args) { Op::infer(args); },
       "infer is not used: name it in the spec, .infer = infer");
   static_assert(
-      given(spec.check) || !requires(OpArgs & args) { Op::check(args); },
+      spec.check.given() || !requires(OpArgs & args) { Op::check(args); },
       "check is not used: name it in the spec, .check = check");
   static_assert(
-      given(spec.unview) || !requires(OpArgs & args, Arg g, Strides s) { Op::unview(args, g, s); },
+      spec.unview.given() || !requires(OpArgs & args, Arg g, Strides s) { Op::unview(args, g, s); },
       "unview is not used: name it in the spec, .unview = unview");
   static_assert(
       !spec.differentiable || pointwise || rowwise ||
@@ -63,7 +61,7 @@ void row_shapes(OpArgs& args) {
     for (int i = x.rank(); i-- > 0;)
       if (mask >> i & 1) keepdim ? void(args.out[k].shape[i] = 1) : args.out[k].shape.erase(i);
   }
-  if constexpr (given(Op::spec.check)) Op::spec.check(args);
+  if constexpr (Op::spec.check.given()) Op::spec.check(args);
 }
 
 template <class Op>
@@ -126,7 +124,7 @@ constexpr OpRow make_row(const char* name, Cast cast, Cast lean, double error, c
   OpRow row{Op::spec, name, cast, lean, error, why, nullptr, {}, {}, nullptr};
   if (row.returned == Spec::kAll) row.returned = int(kOutputs<Op>);
   if (row.over == Spec::kByKind) row.over = detail::overwritten<Op>();
-  if constexpr (!detail::given(Op::spec.infer)) {
+  if constexpr (!Op::spec.infer.given()) {
     if constexpr (detail::is_kind<Op, op::Rowwise>)
       row.infer = detail::row_shapes<Op>;
     else
