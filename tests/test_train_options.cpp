@@ -94,7 +94,8 @@ TEST_CASE("validation uses the averaged weights and the file of them is a model 
 
 // Sanitizers end the program instead.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST_CASE("a run with averages is saved where there is no memory for a copy of its weights") {
+TEST_CASE("a run with averages is saved where there is no memory for a copy of its weights" *
+          doctest::test_suite("host")) {
   const TempDir temp;
   TrainConfig c = small("fp32", "adamw");
   c.model.embd = 512;  // 13 MB of weights
